@@ -1,0 +1,157 @@
+"""Owns the command line's commands and exit codes. Must not do the work: each command calls one function.
+
+Exit codes: 0 done · 1 failed, or `doctor` found something · 2 wrong use or settings · 3 the journal cannot be used ·
+`run` ends with the agent's own code (128 + signal when it was killed; 126, 127 when it could not be started).
+Invariant: an expected fault is one clear line on stderr, never a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from agentstate import __version__
+from agentstate.errors import AgentStateError
+
+app = typer.Typer(
+    name="agentstate",
+    help="A proxy that makes AI agents crash-proof: every model call is journaled, and replayed after a restart.",
+    epilog=(
+        "Exit codes: 0 done, 1 failed or something found, 2 wrong use or settings, 3 journal unusable; "
+        "`run` ends with the agent's code."
+    ),
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Config = Annotated[
+    Path | None, typer.Option("--config", help="Settings file; default ./agentstate.toml or the user's.")
+]
+Db = Annotated[str | None, typer.Option("--db", help="Journal: sqlite:///path or a path.")]
+
+
+def _settings(config: Path | None, **flags: Any) -> Any:
+    from agentstate import settings
+
+    nested: dict[str, dict[str, Any]] = {}
+    for name, value in flags.items():
+        section, _, key = name.partition("__")
+        if value is not None:
+            nested.setdefault(section, {})[key] = value
+    return settings.load(config, nested)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"agentstate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and end.")
+    ] = False,
+) -> None:
+    return None
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    db: Db = None,
+    config: Config = None,
+    simulate: Annotated[bool, typer.Option("--simulate", help="Answer from the built-in simulator.")] = False,
+    simulate_latency: Annotated[
+        float | None, typer.Option(help="Seconds before the first byte of a simulated answer.")
+    ] = None,
+    simulate_gap: Annotated[float | None, typer.Option(help="Seconds between simulated chunks.")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Listen beyond loopback without agent keys.")] = False,
+    linger: Annotated[
+        float | None, typer.Option(help="End after so many seconds without a socket or a supervised run.")
+    ] = None,
+) -> None:
+    """Serve the proxy until SIGTERM or Ctrl-C."""
+    from agentstate.server import app as server
+
+    settings = _settings(
+        config, server__host=host, server__port=port, store__url=db, server__open=open_ or None,
+        simulate__enabled=simulate or None, simulate__latency_s=simulate_latency, simulate__chunk_gap_s=simulate_gap,
+    )  # fmt: skip
+    server.run(settings, linger, _said(settings))
+
+
+def _said(settings: Any) -> Any:
+    from agentstate import settings as where
+
+    def said(url: str) -> None:
+        print(f"AgentState listening on {url}", flush=True)
+        if sys.stdout.isatty():
+            token = where.data_folder() / "admin_token"
+            print(f"  agents:        base URL {url}/s/<session>/v1")
+            print(f"  journal:       {where.store_path(settings)}")
+            print(f"  control plane: {url}/api/sessions, admin token in {token}", flush=True)
+
+    return said
+
+
+@app.command()
+def sessions(
+    db: Db = None,
+    config: Config = None,
+    status: Annotated[str, typer.Option(help="Only RUNNING, PAUSED, FAILED or COMPLETED ones.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="How many, latest change first.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+) -> None:
+    """List the sessions of the journal."""
+    from agentstate.cli import show as shown
+
+    shown.sessions(_settings(config, store__url=db), status.upper(), limit, as_json)
+
+
+@app.command()
+def show(
+    session: Annotated[str, typer.Argument(help="Session id.")],
+    step: Annotated[int | None, typer.Option(help="Only this step, with its request and answer.")] = None,
+    db: Db = None,
+    config: Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, with bodies, instead of a table.")] = False,
+) -> None:
+    """Show a session: its steps and runs."""
+    from agentstate.cli import show as shown
+
+    shown.show(_settings(config, store__url=db), session, step, as_json)
+
+
+@app.command()
+def doctor(db: Db = None, config: Config = None) -> None:
+    """Check the journal: every hash is derived anew. Says what is wrong; exit code 1 if anything is."""
+    from agentstate.cli import doctor as check
+
+    raise typer.Exit(check.doctor(_settings(config, store__url=db)))
+
+
+def _add_commands() -> None:
+    from agentstate.cli import demo, run
+
+    app.command("run", context_settings=run.CONTEXT_SETTINGS)(run.command)
+    app.command("demo")(demo.command)
+
+
+def main() -> None:
+    """The entry point."""
+    _add_commands()
+    try:
+        app()
+    except AgentStateError as error:
+        print(f"agentstate: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(1) from None

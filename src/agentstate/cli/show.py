@@ -1,0 +1,161 @@
+"""Owns how the terminal shows sessions and steps. Must not write.
+
+Invariant: texts from agents and models are printed as text, never as markup or terminal codes.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agentstate.engine.sessions import found
+from agentstate.errors import NotFound
+from agentstate.server.views import detail_view, session_view
+from agentstate.settings import Settings, store_path
+from agentstate.store.reader import Reader
+
+_PAGE = 10_000
+
+
+def sessions(settings: Settings, status: str, limit: int, as_json: bool) -> None:
+    """List sessions. Raises ``StoreError``."""
+    reader = Reader(store_path(settings), settings.store.busy_s)
+    try:
+        rows = [session_view(reader, row) for row in reader.sessions(limit, None, status)]
+    finally:
+        reader.close()
+    if as_json:
+        _json(rows)
+        return
+    if not rows:
+        Console().print("no sessions yet; point an agent's base URL at the proxy, or try `agentstate demo`")
+        return
+    table = Table("session", "status", "steps", "runs", "cost", "last change", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(
+            _text(row["id"]), row["status"], str(row["steps"]), str(row["runs"]), _money(row["cost"]), row["updated_at"]
+        )
+    Console().print(table)
+
+
+def show(settings: Settings, key: str, step: int | None, as_json: bool) -> None:
+    """Show one session or one step of it. Raises ``NotFound``, ``StoreError``."""
+    reader = Reader(store_path(settings), settings.store.busy_s)
+    try:
+        row = found(reader, key)
+        view = detail_view(reader, row, step or 0, 1 if step is not None else _PAGE)
+    finally:
+        reader.close()
+    if step is not None:
+        view["steps"] = [part for part in view["steps"] if part["step_number"] == step]
+        if not view["steps"]:
+            raise NotFound(f"session {key!r} has no step {step}; it has the steps 0 to {row.steps - 1}")
+    if as_json:
+        _json(view if step is None else view["steps"][0])
+    elif step is not None:
+        _one(view["steps"][0])
+    else:
+        _all(view)
+
+
+def _all(view: dict[str, Any]) -> None:
+    console = Console()
+    session = view["session"]
+    console.print(
+        f"[bold]{_text(session['id'])}[/bold]  {session['status']}  {session['steps']} steps, {session['runs']} runs, "
+        f"cost {_money(session['cost'])}",
+        highlight=False,
+    )
+    if session["note"]:
+        note = session["note"]
+        console.print(_text(note.get("text", "") if isinstance(note, dict) else str(note)), style="yellow")
+    steps = Table("step", "state", "model", "asks", "answer", "cost", "seconds", "given to", box=None, pad_edge=False)
+    for step in view["steps"]:
+        given = ", ".join(f"{part['outcome']}{' (cut)' if part['cut'] else ''}" for part in step["served"])
+        steps.add_row(
+            str(step["step_number"]), step["state"] + (" (superseded)" if step["superseded"] else ""),
+            _text(step["model"]), _text(_last_message(step["prompt"])), _text(_answer(step)),
+            _money(step["token_cost"]), _seconds(step["latency"]), given,
+            style="dim" if step["superseded"] else ("red" if step["state"] == "failed" else ""),
+        )  # fmt: skip
+    console.print(steps)
+    runs = Table("run", "known by", "state", "replayed", "paid", "joined", "saved", box=None, pad_edge=False)
+    for run in view["runs"]:
+        runs.add_row(
+            _text(run["run"]), run["evidence"], run["state"] + (", diverged" if run["diverged"] else ""),
+            str(run["replayed"]), str(run["live"]), str(run["joined"]), _money(run["saved"]),
+        )  # fmt: skip
+    console.print(runs)
+
+
+def _one(step: dict[str, Any]) -> None:
+    console = Console()
+    for name, value in step.items():
+        if name in ("prompt", "response"):
+            continue
+        console.print(f"[dim]{name:>14}[/dim]  {_text(str(value))}", highlight=False)
+    for name in ("prompt", "response"):
+        console.rule(name)
+        console.print(_pretty(step[name]), markup=False, highlight=False)
+
+
+def _json(value: Any) -> None:
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def _pretty(text: str | None) -> str:
+    try:
+        shown: bytes = msgspec.json.format((text or "").encode(), indent=2)
+        return _plain(shown.decode())
+    except msgspec.DecodeError:
+        return _plain(text or "(none)")
+
+
+def _plain(text: str) -> str:
+    """Without terminal codes."""
+    return "".join(char if char in "\n\t" or (ord(char) >= 32 and not 127 <= ord(char) < 160) else "·" for char in text)
+
+
+def _text(text: str) -> str:
+    return escape(_plain(text).replace("\n", " "))
+
+
+def _money(value: float | None) -> str:
+    return "unknown" if value is None else f"${value:.6f}".rstrip("0").rstrip(".") if value else "$0"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _last_message(prompt: str | None, size: int = 40) -> str:
+    try:
+        messages = msgspec.json.decode(prompt or "{}").get("messages") or []
+        last = messages[-1] if messages else {}
+        content = last.get("content")
+        text = content if isinstance(content, str) else ""
+        if isinstance(content, list):
+            text = " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        text = f"{last.get('role', '')}: {text}" if last else ""
+    except (msgspec.DecodeError, AttributeError, TypeError):
+        return ""
+    return text if len(text) <= size else text[: size - 1] + "…"
+
+
+def _answer(step: dict[str, Any], size: int = 40) -> str:
+    if step["error"]:
+        text = step["error"]
+    else:
+        try:
+            choices = msgspec.json.decode(step["response"] or "{}").get("choices") or [{}]
+            message = choices[0].get("message") or {}
+            calls = ", ".join(call["function"]["name"] + "()" for call in message.get("tool_calls") or ())
+            text = calls or message.get("content") or ""
+        except (msgspec.DecodeError, AttributeError, KeyError, TypeError):
+            text = ""
+    return text if len(text) <= size else text[: size - 1] + "…"

@@ -1,0 +1,34 @@
+"""Owns time, ids and chance: nothing else in the package reads the clock or rolls dice.
+
+Invariant: tests may replace any of these functions and thereby control all of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+
+def now() -> float:
+    """Wall-clock time, seconds since the epoch."""
+    return time.time()
+
+
+def monotonic() -> float:
+    """Seconds on a clock that never goes back; for durations only."""
+    return time.monotonic()
+
+
+def run_id() -> str:
+    """A new random run id, 96 bits of chance."""
+    return "run_" + secrets.token_hex(12)
+
+
+def token() -> str:
+    """A new secret of 256 bits, URL-safe."""
+    return secrets.token_urlsafe(32)
+
+
+def jitter() -> float:
+    """Chance for spreading retries and restarts: uniform in [0, 1)."""
+    return secrets.randbits(53) / 2**53

@@ -1,0 +1,42 @@
+"""Owns the tables of legal state changes. Must not store them.
+
+Invariant: a move that is not in a table raises ``IllegalTransition``; there is no other way to change a state.
+"""
+
+from __future__ import annotations
+
+from agentstate.core.model import RunState, SessionStatus, State
+from agentstate.errors import IllegalTransition
+
+STEP: dict[State, frozenset[State]] = {
+    State.IN_FLIGHT: frozenset({State.COMPLETED, State.FAILED, State.INTERRUPTED}),
+    # A failed or interrupted step may be tried again: the new attempt belongs to the same step.
+    State.FAILED: frozenset({State.IN_FLIGHT}),
+    State.INTERRUPTED: frozenset({State.IN_FLIGHT}),
+    State.COMPLETED: frozenset(),
+}
+
+RUN: dict[RunState, frozenset[RunState]] = {
+    RunState.OPEN: frozenset({RunState.ENDED, RunState.FENCED}),
+    # A run that was thought ended may still speak (a child that outlived it), and may be fenced later.
+    RunState.ENDED: frozenset({RunState.OPEN, RunState.FENCED}),
+    RunState.FENCED: frozenset(),
+}
+
+SESSION: dict[SessionStatus, frozenset[SessionStatus]] = {
+    status: frozenset(other for other in SessionStatus if other is not status) for status in SessionStatus
+}
+
+
+def move_step(now: State, to: State) -> State:
+    """``to``, or ``IllegalTransition``."""
+    if to not in STEP[now]:
+        raise IllegalTransition(f"a step cannot go from {now} to {to}")
+    return to
+
+
+def move_run(now: RunState, to: RunState) -> RunState:
+    """``to``, or ``IllegalTransition``."""
+    if to is not now and to not in RUN[now]:
+        raise IllegalTransition(f"a run cannot go from {now} to {to}")
+    return to

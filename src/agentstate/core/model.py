@@ -1,0 +1,176 @@
+"""Owns the frozen data that every layer shares. Must not compute: rules live beside it.
+
+Invariant: nothing here can be changed after it was made, so it may cross threads and tasks freely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """State of a step; legal moves are in ``core.lifecycle``."""
+
+    IN_FLIGHT = "in_flight"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class SessionStatus(StrEnum):
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    FAILED = "FAILED"
+    COMPLETED = "COMPLETED"
+
+
+class RunState(StrEnum):
+    OPEN = "open"
+    ENDED = "ended"
+    FENCED = "fenced"
+
+
+class Outcome(StrEnum):
+    """Why an answer is what it is; the value of ``x-agentstate-outcome``."""
+
+    LIVE = "live"
+    REPLAY = "replay"
+    JOINED = "joined"
+    EDITED = "edited"
+    DIVERGED = "diverged"
+    HELD = "held"
+    MEMO = "memo"
+
+
+class Match(StrEnum):
+    """How surely the request equals the recorded one, surest first."""
+
+    STRICT = "strict"
+    MASKED = "masked"
+    POINTER = "pointer"
+
+
+class ReplayMode(StrEnum):
+    """``x-agent-replay``: as the settings say, never diverge silently, or never replay."""
+
+    AUTO = "auto"
+    STRICT = "strict"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One message of a request.
+
+    ``raw``: its bytes as sent; ``key``: their sha256. ``digest``: sha256 of its canonical form, in which each tool-call
+    id is replaced by its place in ``call_ids``. ``answers``: the call id whose result this message is, else ``None``.
+    """
+
+    raw: bytes
+    key: bytes
+    digest: bytes
+    role: str
+    call_ids: tuple[str, ...] = ()
+    answers: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """In which form an answer is wanted or was recorded. ``usage``: a stream that ends with a usage chunk."""
+
+    stream: bool = False
+    usage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as its dialect understood it.
+
+    ``path`` is normalised (no session prefix, no ``/v1``, no query); ``frame`` is the digest of everything that can
+    change the answer except the messages. ``before`` + the items joined + ``after`` are the body's exact bytes.
+    ``pure``: equal requests have equal answers, so an answer may be given any number of times.
+    """
+
+    dialect: str
+    method: str
+    path: str
+    body: bytes
+    frame: bytes
+    items: tuple[Item, ...] = ()
+    before: bytes = b""
+    separator: bytes = b""
+    after: bytes = b""
+    model: str = ""
+    choices: int = 1
+    shape: Shape = field(default_factory=Shape)
+    pure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """``key``: 32 bytes, equal exactly for equal questions. ``chain[i]``: digest of the first ``i + 1`` messages."""
+
+    key: bytes
+    chain: tuple[bytes, ...]
+
+    @property
+    def tip(self) -> bytes:
+        return self.chain[-1] if self.chain else b""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call that a model's answer proposes. ``arguments`` is the text as the model wrote it."""
+
+    choice: int
+    index: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a dialect says of a whole answer. ``fault`` empty: it is finished and may be recorded as an answer.
+
+    ``usage``: the provider's own usage object, as JSON text, or empty when it gave none. ``broken``: a token limit cut
+    the arguments of a tool call, so that they do not parse.
+    """
+
+    fault: str = ""
+    model: str = ""
+    usage: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    finish: tuple[str, ...] = ()
+    broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A recorded step with the asked fingerprint, as seen by the run that asks now.
+
+    ``started``/``finished`` are ticks of the session's own counter (0: not finished). ``mine``: this run was given it.
+    ``cut``: this run's reader of it left before the last byte. ``excluded``: it belongs to a living sibling.
+    ``live``: a recording of it is growing in this process; ``watched``: somebody reads that recording.
+    ``went_on``: the run that received it started another step afterwards. ``deaths``: runs that ended right after it.
+    ``retry_key``: digest of the idempotency key of its request. ``broken``: its tool arguments do not parse.
+    """
+
+    step: int
+    number: int
+    run: int
+    state: State
+    status: int = 200
+    started: int = 0
+    finished: int = 0
+    mine: bool = False
+    cut: bool = False
+    excluded: bool = False
+    live: bool = False
+    watched: bool = False
+    went_on: bool = False
+    deaths: int = 0
+    hint: int | None = None
+    retry_key: bytes = b""
+    broken: bool = False

@@ -1,0 +1,170 @@
+"""Owns what every dialect offers, and the helpers they share. Must not know any one of them.
+
+Invariant: ``parse`` never changes what is forwarded; a body that only a lenient parser understands still has a
+fingerprint (that of its bytes), so that it is relayed and journaled rather than refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Any, Protocol
+
+import msgspec
+
+from agentstate.core.model import Call, Shape, Verdict
+from agentstate.errors import AgentStateError, BadRequest
+
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class Gate(Protocol):
+    """Reads an answer while it streams. ``feed`` returns the bytes that may be shown before the whole is committed."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the dialect's end marker has come; nothing of meaning follows it."""
+        ...
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def finish(self) -> Verdict:
+        """Judge the whole answer; call once, after the last byte."""
+        ...
+
+
+class Dialect(Protocol):
+    """A wire format, pure. Paths are normalised (see ``Call``)."""
+
+    name: str
+
+    def parse(self, method: str, path: str, body: bytes) -> Call:
+        """The call; ``BadRequest`` when no provider could understand it."""
+        ...
+
+    def gate(self, call: Call) -> Gate:
+        """For an answer that is a stream."""
+        ...
+
+    def judge(self, call: Call, body: bytes) -> Verdict:
+        """For an answer that is one body."""
+        ...
+
+    def convert(self, recorded: Shape, asked: Shape, body: bytes) -> bytes:
+        """The recorded answer in the shape that is asked for."""
+        ...
+
+    def content_type(self, shape: Shape) -> str: ...
+
+    def error(self, error: AgentStateError) -> bytes:
+        """An error of ours as this dialect's body."""
+        ...
+
+    def stream_error(self, error: AgentStateError) -> bytes:
+        """An error of ours as the last event of a stream that has begun."""
+        ...
+
+
+def fields_of(body: bytes) -> dict[str, msgspec.Raw] | None:
+    """The top-level fields of a JSON object as raw slices.
+
+    ``None``: valid JSON that a strict parser does not take (lone surrogates, numbers beyond range).
+    Raises ``BadRequest`` for what is not a JSON object.
+    """
+    try:
+        return _decode_fields.decode(body)
+    except msgspec.ValidationError:
+        raise BadRequest("the request body must be a JSON object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as strict:
+        try:
+            value = json.loads(body)
+        except RecursionError:
+            raise BadRequest("the request body is nested too deeply") from None
+        except ValueError:
+            raise BadRequest(f"the request body is not valid JSON: {strict}") from None
+        if not isinstance(value, dict):
+            raise BadRequest("the request body must be a JSON object") from None
+        return None
+
+
+def list_of(raw: msgspec.Raw | bytes) -> list[msgspec.Raw] | None:
+    """The elements of a JSON array as raw slices; ``None`` when it is none."""
+    try:
+        return _decode_list.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys and no spaces; equal for equal values."""
+    return msgspec.json.encode(value, order="sorted")
+
+
+def split_array(array: bytes, items: Sequence[bytes]) -> tuple[bytes, bytes, bytes] | None:
+    """(before, separator, after) such that before + separator.join(items) + after is ``array``; ``None``: no such."""
+    if not items:
+        return None
+    joined = [b", ", b","] if len(items) > 1 else [b""]
+    first = array.find(items[0])
+    if len(items) > 1:
+        second = array.find(items[1], first + len(items[0]))
+        joined.insert(0, array[first + len(items[0]) : second])
+    before = array[:first]
+    for separator in joined:
+        middle = separator.join(items)
+        after = array[len(before) + len(middle) :]
+        if array == before + middle + after and b'"' not in after and b'"' not in separator:
+            return before, separator, after
+    return None
+
+
+class Cache:
+    """Values by key, bounded in bytes: when the young half is full it becomes the old half, and the old half goes."""
+
+    __slots__ = ("_half", "_old", "_size", "_young")
+
+    def __init__(self, most_bytes: int) -> None:
+        self._half = most_bytes // 2
+        self._young: dict[bytes, Any] = {}
+        self._old: dict[bytes, Any] = {}
+        self._size = 0
+
+    def get(self, key: bytes) -> Any:
+        value = self._young.get(key)
+        if value is None:
+            value = self._old.get(key)
+            if value is not None:
+                self.put(key, value)
+        return value
+
+    def put(self, key: bytes, value: Any) -> None:
+        self._young[key] = value
+        self._size += len(key) + 400  # 400: the objects around it, measured generously
+        if self._size > self._half:
+            self._old, self._young, self._size = self._young, {}, 0
+
+
+def digest_of(parts: Iterable[bytes]) -> bytes:
+    """sha256 over length-prefixed parts, so that no two lists collide."""
+    state = sha256()
+    for part in parts:
+        state.update(len(part).to_bytes(8, "big"))
+        state.update(part)
+    return state.digest()
+
+
+def check_content_type(value: str) -> None:
+    """A JSON endpoint takes JSON; an absent content type is let pass, as providers do."""
+    kind = value.partition(";")[0].strip().lower()
+    if kind and not (kind == "application/json" or kind.endswith("+json") or kind == "text/json"):
+        raise BadRequest(f"content-type is {kind!r}; send application/json")
+
+
+def openai_error(error: AgentStateError) -> bytes:
+    """The error object that OpenAI clients understand."""
+    fields: dict[str, Any] = {"message": error.message, "type": error.kind, "param": None, "code": error.code}
+    if error.detail:
+        fields["agentstate"] = error.detail
+    return msgspec.json.encode({"error": fields})

@@ -1,0 +1,65 @@
+"""Owns endpoints whose answer depends on the request alone: embeddings, moderations. Must not judge their content.
+
+Invariant: only a JSON object under status 200 is an answer.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from agentstate.core.model import Call, Shape, Verdict
+from agentstate.dialects import sse
+from agentstate.dialects.base import Gate, canonical, digest_of, fields_of, openai_error
+from agentstate.errors import AgentStateError
+
+DENIED = frozenset({"user", "metadata", "safety_identifier"})
+
+
+class Pure:
+    """The dialect; see ``dialects.base.Dialect``."""
+
+    name = "pure"
+
+    def parse(self, method: str, path: str, body: bytes) -> Call:
+        fields = fields_of(body)
+        if fields is None:
+            return Call(self.name, method, path, body, digest_of((b"opaque", body)), pure=True)
+        parts: list[bytes] = []
+        model = ""
+        for name, raw in sorted(fields.items()):
+            value = msgspec.json.decode(raw)
+            if name in DENIED or value is None:
+                continue
+            if name == "model" and isinstance(value, str):
+                model = value
+            parts += (name.encode(), canonical(value))
+        return Call(self.name, method, path, body, digest_of(parts), model=model, pure=True)
+
+    def gate(self, call: Call) -> Gate:
+        raise AssertionError("pure endpoints do not stream")
+
+    def judge(self, call: Call, body: bytes) -> Verdict:
+        try:
+            value = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return Verdict("the answer is not JSON")
+        if not isinstance(value, dict) or value.get("error"):
+            return Verdict("the answer is not a JSON object without error")
+        model, usage = value.get("model"), value.get("usage")
+        return Verdict(
+            "",
+            model if isinstance(model, str) else "",
+            msgspec.json.encode(usage).decode() if isinstance(usage, dict) else "",
+        )
+
+    def convert(self, recorded: Shape, asked: Shape, body: bytes) -> bytes:
+        return body
+
+    def content_type(self, shape: Shape) -> str:
+        return "application/json"
+
+    def error(self, error: AgentStateError) -> bytes:
+        return openai_error(error)
+
+    def stream_error(self, error: AgentStateError) -> bytes:
+        return sse.encode(openai_error(error))

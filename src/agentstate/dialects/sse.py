@@ -1,0 +1,78 @@
+"""Owns the framing of server-sent events. Must not interpret their data.
+
+Invariant: the raw bytes of all events and the rest, joined, are the bytes that were fed, however they were cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+# Two line ends in a row, each LF, CRLF or CR; never U+2028 or U+0085, which may stand inside JSON.
+_BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
+_LINE = re.compile(rb"\r\n|\n|\r")
+
+
+class Parser:
+    """Cuts a stream into events. ``feed`` yields each complete event's raw bytes, its blank line included."""
+
+    __slots__ = ("_rest", "_seen")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._seen = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        rest = self._rest + data if self._rest else data
+        start = 0
+        # A blank line may straddle the cut by at most three bytes.
+        look = max(0, self._seen - 3)
+        while (found := _BLANK.search(rest, look)) is not None:
+            if found.end() == len(rest) and rest.endswith(b"\r"):
+                break  # its LF may be still to come
+            yield rest[start : found.end()]
+            start = look = found.end()
+        self._rest = rest[start:]
+        self._seen = len(self._rest)
+
+    def rest(self) -> bytes:
+        """What came after the last complete event."""
+        return self._rest
+
+
+def data_of(event: bytes) -> bytes | None:
+    """The event's data, lines joined by LF; ``None`` for a comment or an empty event."""
+    if event.startswith(b"data: ") and event.endswith(b"}\n\n"):
+        line = event[6:-2]
+        if b"\n" not in line and b"\r" not in line:
+            return line
+    lines = [line for line in _LINE.split(event) if line.startswith(b"data")]
+    parts = []
+    for line in lines:
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            parts.append(value[1:] if value.startswith(b" ") else value)
+    return b"\n".join(parts) if parts else None
+
+
+def name_of(event: bytes) -> bytes:
+    """The event's type, empty when it has none."""
+    for line in _LINE.split(event):
+        if line.startswith(b"event:"):
+            return line[6:].strip()
+    return b""
+
+
+def events(stream: bytes) -> Iterator[bytes]:
+    """All events of a whole stream, an unfinished last one included."""
+    parser = Parser()
+    yield from parser.feed(stream)
+    if parser.rest().strip():
+        yield parser.rest()
+
+
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+def encode(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"

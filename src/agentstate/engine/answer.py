@@ -1,0 +1,380 @@
+"""Owns the path of one request from question to answer: which run, which step, then replay, follow or execute.
+
+Must not read upstream (the recorder does) nor write to the agent (the server does). Invariant: between the decision and
+the note that it was taken there is no await, so two requests are never given the same recorded answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from agentstate import clock
+from agentstate.core import divergence, fingerprint, replay
+from agentstate.core.divergence import Diverged, Policy
+from agentstate.core.model import (
+    Call,
+    Fingerprint,
+    Match,
+    Outcome,
+    ReplayMode,
+    RunState,
+    SessionStatus,
+    Shape,
+    State,
+)
+from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
+from agentstate.dialects import registry
+from agentstate.dialects.base import Dialect, check_content_type
+from agentstate.engine.core import Parts
+from agentstate.engine.identity import Identity
+from agentstate.engine.recorder import Job, record
+from agentstate.engine.recording import Recording
+from agentstate.engine.rematch import Rematch, sentence
+from agentstate.engine.request import Answer, Request, Told
+from agentstate.engine.state import Live
+from agentstate.errors import (
+    AgentStateError,
+    ApprovalUnavailable,
+    RunDiverged,
+    RunFenced,
+    SessionPaused,
+    ShuttingDown,
+)
+from agentstate.providers.client import Headers, Question
+from agentstate.store.rows import AnswerRow, NewStep, RunRow, SessionRow
+
+log = logging.getLogger("agentstate")
+
+# They speak of the moment or the connection in which the answer was given.
+_MOMENT = ("date", "content-length", "retry-after", "retry-after-ms", "x-ratelimit", "ratelimit", "set-cookie")
+
+
+@dataclass(slots=True)
+class Asked:
+    """One request on its way, with what was found out about it."""
+
+    request: Request
+    dialect: Dialect
+    call: Call
+    print: Fingerprint
+    session: SessionRow
+    run: RunRow
+    outcome: Outcome = Outcome.LIVE
+    carried: tuple[int, ...] = ()
+
+    def told(self, outcome: Outcome, step: int, model: str, replayed: bool, match: Match = Match.STRICT) -> Told:
+        return Told(outcome, step, self.run.name, model, match, replayed, bool(self.run.siblings), self.run.evidence)
+
+
+class Answering:
+    """``answer`` is the whole path."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.identity = Identity(parts)
+        self.rematch = Rematch(parts)
+        self._cursors: dict[int, int] = {}
+
+    async def answer(self, request: Request, dialect: Dialect) -> Answer:
+        """Answer a request of a session. Raises ``AgentStateError``."""
+        if self.parts.closing:
+            raise ShuttingDown("the proxy is stopping; ask again")
+        content_type = next((value for name, value in request.headers if name.lower() == "content-type"), "")
+        check_content_type(content_type)
+        call = dialect.parse(request.method, registry.normalise(request.path), request.body)
+        if request.needs_approval:
+            raise ApprovalUnavailable(
+                "x-agent-require-approval: this version cannot hold a call for approval yet, so the call is refused; "
+                "leave the header out to send it"
+            )
+        asked_print = fingerprint.of(call)
+        session = self.parts.journal.read.session(request.session)
+        if session is None:
+            session = await self.parts.journal.open_session(request.session)
+        session, run = await self.identity.of(request, session, asked_print)
+        self.parts.presence.speaks_for(request.connection, session.key, run.id)
+        if run.state is RunState.FENCED:
+            raise RunFenced(f"run {run.name} was replaced by a newer one; this process should end")
+        asked = Asked(request, dialect, call, asked_print, session, run)
+        return await self._act(asked, self._decide(asked))
+
+    # --- the decision ---
+
+    def _decide(self, asked: Asked) -> replay.Decision:
+        request, run = asked.request, asked.run
+        shown, _ = self.parts.head(asked.session)
+        entries = self.parts.journal.read.entries(shown, asked.print.key, run.id, run.siblings)
+        seen = self.parts.floating.seen(entries, run.id, asked.session.head, asked.print.key)
+        ask = Ask(request.mode, request.retry, request.retry_key, request.hint, asked.call.pure)
+        decision = replay.decide(ask, run.id, seen)
+        if isinstance(decision, Miss):
+            return self._missed(asked)
+        if isinstance(decision, Execute) and decision.poison is not None:
+            log.warning("session %s: step id %d kills runs and is asked anew", asked.session.key, decision.poison)
+        return decision
+
+    def _missed(self, asked: Asked) -> replay.Decision:
+        """Nothing equal is recorded: it matches all the same, or goes on, or diverges."""
+        run, session = asked.run, asked.session
+        if asked.call.pure or run.base == 0 or self._has_diverged(run):
+            return Miss()
+        read = self.parts.journal.read
+        start = read.first_unread(session.id, run, self._cursors.get(run.id, 0))
+        if start is None:
+            self._cursors[run.id] = run.base
+            return Miss()
+        self._remember(run.id, start)
+        shown, _ = self.parts.head(session)
+        unread = [
+            step for step in read.unread(session.id, shown, run, start)
+            if not self.parts.floating.claimed(run.id, step.step)
+        ]  # fmt: skip
+        if not unread:
+            return Miss()
+        if asked.request.mode is not ReplayMode.OFF:
+            match = self.rematch.find(session, asked.call, unread)
+            if match is not None:
+                return Replay(match[0], match[1])
+        unread = self.rematch.with_effects(unread)
+        asked.carried = tuple(step.step for step in divergence.carried(asked.print.chain, unread))
+        policy = Policy(self.parts.settings.replay.on_divergence)
+        found = divergence.judge(asked.print.chain, unread, policy, asked.request.mode)
+        return _Diverging(found) if found is not None else Miss()
+
+    def _has_diverged(self, run: RunRow) -> bool:
+        return run.divergence is not None and json.loads(run.divergence)["policy"] != Policy.STRICT
+
+    def _remember(self, run: int, start: int) -> None:
+        """Below this number the run has read everything: the next look begins there."""
+        if len(self._cursors) > 10_000:
+            self._cursors.clear()
+        self._cursors[run] = start
+
+    # --- acting on it ---
+
+    async def _act(self, asked: Asked, decision: replay.Decision) -> Answer:
+        if isinstance(decision, Replay):
+            return await self._replay(asked, decision)
+        if isinstance(decision, Follow):
+            return await self._follow(asked, self.parts.floating.live[decision.step])
+        if isinstance(decision, _Diverging):
+            await self._diverge(asked, decision.found)
+            return await self._execute(asked, None)
+        return await self._execute(asked, decision.step if isinstance(decision, Execute) else None)
+
+    async def _replay(self, asked: Asked, decision: Replay) -> Answer:
+        run, floating = asked.run, self.parts.floating
+        outcome = Outcome.MEMO if asked.call.pure else Outcome.REPLAY
+        hint = asked.request.hint
+        commit = self.parts.journal.serve(run.id, decision.step, outcome.value, decision.match.value, hint)
+        floating.claim(run.id, decision.step, commit)
+        floating.reads(run.id, decision.step)
+        try:
+            recorded = self.parts.journal.read.answer(decision.step)
+            await commit
+            if recorded.finished - recorded.started > 1 and not asked.call.pure:
+                await self._in_order(asked, recorded)
+            shape = _asked_shape(asked.call, recorded)
+            body = asked.dialect.convert(recorded.shape, shape, recorded.body)
+        except BaseException:
+            self._close(run.id, decision.step, None, False)
+            raise
+        headers = _recorded_headers(recorded, asked.dialect, shape)
+        told = asked.told(outcome, recorded.number, recorded.model or asked.call.model, True, decision.match)
+        return Answer(
+            recorded.status, headers + told.headers(), body, close=partial(self._close, run.id, decision.step, None)
+        )
+
+    async def _in_order(self, asked: Asked, recorded: AnswerRow) -> None:
+        """Let those go first that overlapped this answer and were finished before it, for a bounded time."""
+        limit = self.parts.settings.replay.order_wait_s
+        read, floating, run = self.parts.journal.read, self.parts.floating, asked.run.id
+        before = read.overlapped(
+            asked.session.id, recorded.branch, recorded.number, recorded.started, recorded.finished
+        )
+        deadline = clock.monotonic() + limit
+        while before and (left := deadline - clock.monotonic()) > 0:
+            event = floating.moves(run)
+            out = read.served_among(run, before) - floating.being_read(run, before)
+            before = [step for step in before if step not in out]
+            if not before:
+                return
+            try:
+                async with asyncio.timeout(left):
+                    await event.wait()
+            except TimeoutError:
+                return
+
+    async def _follow(self, asked: Asked, live: Live) -> Answer:
+        live.recording.enter()
+        return await self._read(asked, live, Outcome.JOINED)
+
+    async def _execute(self, asked: Asked, step: int | None) -> Answer:
+        """Ask the provider. ``step``: as a further attempt of this one."""
+        request, session = asked.request, asked.session
+        if session.status is SessionStatus.PAUSED:
+            raise SessionPaused(_why_paused(session))
+        provider = self.parts.providers.for_dialect(registry.provider_dialect(asked.call.path))
+        question = Question(
+            request.method, request.path, request.query, _forwarded(request.headers, provider.credentials()),
+            request.body,
+        )  # fmt: skip
+        self.parts.pricing.warm()
+        _, opening = self.parts.head(session)
+        new = NewStep(
+            session.id, session.head, asked.run.id, "model", provider.name, asked.call, asked.print,
+            asked.outcome.value, request.hint, request.retry_key, opening is None, asked.carried,
+        )  # fmt: skip
+        recording = Recording()
+        live = Live(
+            session.id, session.head, asked.run.id, asked.print.key, recording,
+            self.parts.floating.temporary() if step is None else step, hint=request.hint, retry_key=request.retry_key,
+        )  # fmt: skip
+        recording.enter()
+        self.parts.floating.add(live)
+        job = Job(
+            self.parts, live, asked.call, asked.dialect, provider, question, new, step, request.drain is not False
+        )  # fmt: skip
+        self.parts.tasks.start(f"record a step of {session.key}", record(job))
+        return await self._read(asked, live, asked.outcome)
+
+    async def _read(self, asked: Asked, live: Live, outcome: Outcome) -> Answer:
+        """Read a recording that was entered already; leave it if anything goes wrong."""
+        run, recording = asked.run.id, live.recording
+        try:
+            await live.ready.wait()
+        except BaseException:
+            recording.leave()
+            self.parts.tasks.start("note a cut", self._cut_when_ready(run, live))
+            raise
+        if live.step < 0:
+            recording.leave()
+            raise recording.error or AgentStateError("the call could not begin; ask again")
+        self.parts.floating.reads(run, live.step)
+        close = partial(self._close, run, live.step, recording)
+        try:
+            if outcome is Outcome.JOINED:
+                commit = self.parts.journal.serve(run, live.step, outcome.value, hint=asked.request.hint)
+                self.parts.floating.claim(run, live.step, commit)
+                await commit
+            return await self._from_recording(asked, live, outcome, close)
+        except AgentStateError:
+            close(True)  # the error is what the reader gets
+            raise
+        except BaseException:
+            close(False)
+            raise
+
+    async def _cut_when_ready(self, run: int, live: Live) -> None:
+        await live.ready.wait()
+        if live.step >= 0:
+            self.parts.floating.cut(run, live.step, self.parts.journal.note_cut(run, live.step))
+
+    async def _from_recording(
+        self, asked: Asked, live: Live, outcome: Outcome, close: Callable[[bool], None]
+    ) -> Answer:
+        """The answer as it grows; whole, where it is plain, must be converted, or is over already."""
+        recording = live.recording
+        told = asked.told(outcome, live.number, asked.call.model, outcome is Outcome.JOINED)
+        if asked.call.shape.stream:
+            await recording.settled()
+            if recording.error is not None and not recording.shown:
+                raise recording.error
+            if recording.shape == asked.call.shape and not recording.done:
+                headers = _live_headers(recording.headers) + told.headers()
+                return Answer(
+                    recording.status, headers, None, recording, close,
+                    lambda error: asked.dialect.stream_error(_as_ours(error)),
+                )  # fmt: skip
+        body = await recording.whole()
+        headers = _live_headers(recording.headers)
+        if recording.status < 300 and recording.shape != asked.call.shape and outcome is Outcome.JOINED:
+            body = asked.dialect.convert(recording.shape, asked.call.shape, body)
+            headers = [pair for pair in headers if pair[0].lower() != "content-type"]
+            headers.append(("content-type", asked.dialect.content_type(asked.call.shape)))
+        return Answer(recording.status, headers + told.headers(), body, close=close)
+
+    def _close(self, run: int, step: int, recording: Recording | None, delivered: bool) -> None:
+        """A reader has its last byte, or is gone."""
+        if recording is not None:
+            recording.leave()
+        if self.parts.floating.read(run, step, delivered):
+            self.parts.floating.cut(run, step, self.parts.journal.note_cut(run, step))
+
+    # --- divergence ---
+
+    async def _diverge(self, asked: Asked, found: Diverged) -> None:
+        """Report it once; then go on as a fork, or refuse."""
+        report = self.rematch.report(asked.run, asked.call, asked.print, found)
+        text = sentence(report)
+        log.warning("session %s diverged: %s", asked.session.key, text)
+        if asked.run.divergence is None:
+            await self.parts.journal.report_divergence(asked.run.id, json.dumps(report))
+        if found.policy is Policy.FORK:
+            asked.outcome = Outcome.DIVERGED
+            return
+        if found.policy is Policy.PAUSE:
+            note = json.dumps({"reason": "diverged", "text": text})
+            await self.parts.journal.set_status(asked.session.id, SessionStatus.PAUSED, note)
+            text += (
+                "; the session is paused so that nothing is done twice. To let it go on live, set its status to "
+                'RUNNING (or replay.on_divergence = "fork")'
+            )
+        raise RunDiverged(text, detail=report)
+
+
+@dataclass(frozen=True, slots=True)
+class _Diverging(Miss):
+    found: Diverged
+
+
+def _why_paused(session: SessionRow) -> str:
+    try:
+        reason = json.loads(session.note).get("text", "") if session.note else ""
+    except ValueError:
+        reason = session.note
+    text = f"session {session.key} is paused" + (f": {reason}" if reason else "")
+    return text + "; set its status to RUNNING to go on"
+
+
+def _as_ours(error: Exception) -> AgentStateError:
+    return error if isinstance(error, AgentStateError) else AgentStateError("the proxy failed while answering")
+
+
+def _asked_shape(call: Call, recorded: AnswerRow) -> Shape:
+    """Errors have one shape; answers are given in the shape asked now."""
+    return call.shape if recorded.state is State.COMPLETED else recorded.shape
+
+
+def _forwarded(headers: Headers, credentials: Headers) -> Headers:
+    """The agent's headers with identity encoding, and our own credentials where the provider has some."""
+    drop = {"host", "content-length", "accept-encoding", "expect"}
+    if credentials:
+        drop |= {"authorization", "x-api-key"}
+    kept = [pair for pair in headers if pair[0].lower() not in drop]
+    return [*kept, *credentials, ("accept-encoding", "identity")]
+
+
+def _live_headers(headers: Headers) -> Headers:
+    """The provider's headers; lengths are ours, and it must not speak in our name."""
+    return [
+        pair for pair in headers
+        if pair[0].lower() != "content-length" and not pair[0].lower().startswith("x-agentstate-")
+    ]  # fmt: skip
+
+
+def _recorded_headers(recorded: AnswerRow, dialect: Dialect, shape: Shape) -> Headers:
+    """The recorded headers, less those of the moment; the content type follows the shape."""
+    headers: Headers = [(name, value) for name, value in msgspec.json.decode(recorded.head)] if recorded.head else []
+    kept = [pair for pair in _live_headers(headers) if not pair[0].lower().startswith(_MOMENT)]
+    if shape.stream != recorded.shape.stream:
+        kept = [pair for pair in kept if pair[0].lower() != "content-type"]
+        kept.append(("content-type", dialect.content_type(shape)))
+    return kept

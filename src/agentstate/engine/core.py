@@ -1,0 +1,67 @@
+"""Owns the parts of a serving process and their life. Must not hold business rules.
+
+Invariant: what is opened here is closed here, in the opposite order, and a stop loses nothing that was received.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from agentstate.core.branching import lineage
+from agentstate.engine.presence import Presence
+from agentstate.engine.state import Floating
+from agentstate.engine.tasks import Tasks
+from agentstate.providers.client import Client, HttpClient, SimulatedClient
+from agentstate.providers.pricing import Pricing
+from agentstate.providers.provider import Registry
+from agentstate.settings import Settings, store_path
+from agentstate.store.journal import Journal
+from agentstate.store.rows import SessionRow
+
+log = logging.getLogger("agentstate")
+_MOST_HEADS = 20_000
+
+Shown = tuple[tuple[int, int], ...]
+
+
+class Parts:
+    """Everything a verb needs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.journal = Journal(store_path(settings), settings.store.busy_s)
+        self.providers = Registry(settings.providers)
+        self.client: Client = (
+            SimulatedClient(settings.simulate) if settings.simulate.enabled else HttpClient(settings.upstream)
+        )
+        self.pricing = Pricing()
+        self.presence = Presence()
+        self.floating = Floating()
+        self.tasks = Tasks()
+        self.closing = False
+        self._heads: dict[int, tuple[Shown, bytes | None]] = {}
+
+    def open(self) -> None:
+        self.journal.open()
+
+    async def close(self) -> None:
+        """Let calls in flight end, within the grace time; what does not end is marked interrupted."""
+        self.closing = True
+        late = await self.tasks.finish(self.settings.server.shutdown_grace_s)
+        if late:
+            log.warning("%d calls were still in flight; they are marked interrupted", late)
+        await self.client.close()
+        self.journal.close()
+
+    def head(self, session: SessionRow) -> tuple[Shown, bytes | None]:
+        """The branches that a session shows, and the fingerprint of its first step if it has one."""
+        known = self._heads.get(session.head)
+        if known is None:
+            rows = self.journal.read.branches(session.id)
+            known = (lineage({key: row.branch for key, row in rows.items()}, session.head), rows[session.head].opening)
+            # Branches never change, but for an opening that is still missing.
+            if known[1] is not None:
+                if len(self._heads) > _MOST_HEADS:
+                    self._heads.clear()
+                self._heads[session.head] = known
+        return known

@@ -1,0 +1,172 @@
+"""Owns finding, and where need be making, the run that a request belongs to. Must not decide by itself: core.runs does.
+
+Invariant: a session's runs are made one at a time; what a run may not be given (living siblings) is fixed as it begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from agentstate import clock
+from agentstate.core import runs
+from agentstate.core.model import Fingerprint, RunState
+from agentstate.core.runs import Arrival, Evidence, NewRun, RunFacts
+from agentstate.engine import processes
+from agentstate.engine.core import Parts
+from agentstate.engine.presence import Connection
+from agentstate.engine.request import Request
+from agentstate.store.rows import NewRunRow, RunRow, SessionRow
+
+# Evidence that by itself says that the run before is over.
+_SUCCESSION = frozenset({Evidence.STEP_NUMBER, Evidence.CUT_CALL, Evidence.FIRST_PROMPT})
+
+
+@dataclass(slots=True)
+class _Gate:
+    lock: asyncio.Lock
+    users: int = 0
+
+
+class Identity:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._gates: dict[int, _Gate] = {}
+
+    async def of(self, request: Request, session: SessionRow, asked: Fingerprint) -> tuple[SessionRow, RunRow]:
+        """The run of a request, and its session as it is now."""
+        read = self._parts.journal.read
+        if request.run:
+            known = read.run(session.id, request.run)
+            if known is not None:
+                return session, known
+        owner = await request.connection.owner() if request.connection.local else ""
+        verdict = self._known(request, session, asked, owner)
+        if isinstance(verdict, RunRow):
+            return session, verdict
+        gate = self._gates.setdefault(session.id, _Gate(asyncio.Lock()))
+        gate.users += 1
+        try:
+            async with gate.lock:
+                session = read.session(session.key) or session
+                verdict = self._known(request, session, asked, owner)
+                if isinstance(verdict, RunRow):
+                    return session, verdict
+                made = await self._begin(request, session, owner, verdict)
+                return read.session(session.key) or session, made
+        finally:
+            gate.users -= 1
+            if not gate.users:
+                self._gates.pop(session.id, None)
+
+    def _known(self, request: Request, session: SessionRow, asked: Fingerprint, owner: str) -> RunRow | NewRun:
+        read = self._parts.journal.read
+        if request.run:
+            found = read.run(session.id, request.run)
+            rows = [found] if found else read.runs(session.id, 1)
+        else:
+            rows = read.runs(session.id)
+        facts = tuple(_facts(row) for row in rows)
+        arrival = Arrival(
+            name=request.run, owner=owner, hint=request.hint, unique_first=request.unique_first, retry=request.retry
+        )
+        present = runs.present_run(arrival, facts)
+        if present is not None and not request.run and not request.retry:
+            arrival, present = self._look_closer(request, session, asked, arrival, present)
+            facts = tuple(present if fact.id == present.id else fact for fact in facts)
+        verdict = runs.identify(arrival, facts)
+        if isinstance(verdict, NewRun):
+            if verdict.evidence is Evidence.CUT_CALL and present is not None:
+                self._parts.floating.claim_cuts(present.id)
+            return verdict
+        row = next(row for row in rows if row.id == verdict.run.id)
+        if owner and not row.owner and not row.named:
+            self._parts.journal.note_owner(row.id, owner)
+        return row
+
+    def _look_closer(
+        self, request: Request, session: SessionRow, asked: Fingerprint, arrival: Arrival, present: RunFacts
+    ) -> tuple[Arrival, RunFacts]:
+        """Facts that cost a look-up, where they can matter."""
+        read, floating = self._parts.journal.read, self._parts.floating
+        shown, opening = self._parts.head(session)
+        first = opening is not None and opening == asked.key
+        arrival = replace(arrival, first=first, talking=floating.talking(present.id))
+        if request.hint is not None:
+            arrival = replace(arrival, hint_used=read.hint_used(present.id, request.hint))
+        if first:
+            entries = floating.seen(read.entries(shown, asked.key, present.id), present.id, shown[0][0], asked.key)
+            orphan = any(entry.mine and (entry.cut or (entry.live and not entry.watched)) for entry in entries)
+            arrival = replace(
+                arrival,
+                claims_orphan=orphan,
+                others_open=self._parts.presence.others_open(session.key, request.connection),
+            )
+            cut = floating.has_cut(present.id) or read.has_cut(present.id)
+            present = replace(present, loose_cut=cut, advanced=read.advanced(present.id))
+        return arrival, present
+
+    async def _begin(self, request: Request, session: SessionRow, owner: str, verdict: NewRun) -> RunRow:
+        read, journal = self._parts.journal.read, self._parts.journal
+        rows = read.runs(session.id)
+        if verdict.evidence is Evidence.CUT_CALL and rows:
+            await journal.claim_cuts(next(row.id for row in rows if not row.named))
+        name = request.run or clock.run_id()
+        await journal.begin_run(
+            NewRunRow(
+                session.id,
+                name,
+                bool(request.run),
+                verdict.evidence.value,
+                owner,
+                siblings=await self.siblings(rows, request.connection, owner, verdict.evidence),
+                hint=request.hint,
+                generation=self.new_generation(session),
+            )
+        )
+        made = read.run(session.id, name)
+        assert made is not None
+        return made
+
+    def new_generation(self, session: SessionRow) -> bool:
+        """Whether a run that begins now must not be replayed into."""
+        within = self._parts.settings.replay.replay_within_s
+        old = runs.starts_generation(session.status, session.updated_at, clock.now(), within)
+        return old and session.steps > 0
+
+    async def siblings(
+        self, rows: list[RunRow], connection: Connection | None, owner: str, evidence: Evidence
+    ) -> tuple[int, ...]:
+        """The runs that live beside one that begins: it is not given what is theirs."""
+        if evidence is Evidence.NONE:
+            return tuple(row.id for row in rows)
+        found = []
+        succeeded = evidence in _SUCCESSION
+        for row in rows:
+            if succeeded and not row.named:
+                succeeded = False  # the newest unnamed run is the one that is over
+                continue
+            if await self.alive(row, connection, owner):
+                found.append(row.id)
+        return tuple(found)
+
+    async def alive(self, row: RunRow, connection: Connection | None, owner: str) -> bool:
+        """Whether a run visibly lives on: its reader waits, its socket is open, its process is there.
+
+        A sign that comes from the newcomer's own process is none: a process may begin a new life by itself.
+        """
+        if self._parts.floating.talking(row.id):
+            return True
+        if row.state is not RunState.OPEN:
+            return False
+        for other in self._parts.presence.open_of(row.id):
+            if other is connection:
+                continue
+            theirs = await other.owner()
+            if not other.closed and not (owner and theirs == owner):
+                return True
+        return bool(row.owner) and row.owner != owner and processes.alive(row.owner)
+
+
+def _facts(row: RunRow) -> RunFacts:
+    return RunFacts(row.id, row.name, row.named, row.owner, row.state, row.hint_min, row.hint_max)

@@ -1,0 +1,265 @@
+"""Owns the one task that reads an answer from upstream and writes it down. Nobody else reads upstream.
+
+Must not know the agent's connection: if the agent leaves, the answer is finished and recorded all the same (bounded).
+Invariant: the finishing event and every byte of a tool call are shown only after the whole answer is committed; what
+is not a finished answer is a failed attempt, and readers are told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+import msgspec
+
+from agentstate import clock
+from agentstate.core.model import Call, Shape, State, Verdict
+from agentstate.dialects.base import Dialect, Gate
+from agentstate.engine.core import Parts
+from agentstate.engine.state import Live
+from agentstate.errors import AgentStateError, ShuttingDown, UpstreamCut, UpstreamFault, UpstreamInvalid
+from agentstate.providers.client import Headers, Question, Reply
+from agentstate.providers.provider import Provider
+from agentstate.store.rows import Ending, NewStep
+
+log = logging.getLogger("agentstate")
+AFTER_DONE_S = 2.0  # how long the end of a stream is waited for after its [DONE]
+# A stream is told from a plain body by its first byte, not by its content type: providers mislabel both ways.
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+_NO_EVENT = (b"{", b"[", b"<")
+_NEVER_STORED = frozenset({"set-cookie", "set-cookie2", "authorization", "x-api-key"})
+
+
+@dataclass(slots=True)
+class Job:
+    """What the task works on. ``again``: the step that is tried again; ``drain``: whether to go on without readers."""
+
+    parts: Parts
+    live: Live
+    call: Call
+    dialect: Dialect
+    provider: Provider
+    question: Question
+    new: NewStep
+    again: int | None
+    drain: bool
+    received: list[bytes] = field(default_factory=list)
+    size: int = 0
+    deserted_size: int | None = None
+    gave_up: str = ""
+    status: int = 0
+    headers: Headers = field(default_factory=list)
+
+
+async def record(job: Job) -> None:
+    """Write the question down, ask the provider, and keep what it says."""
+    task = asyncio.current_task()
+    try:
+        await _begin(job)
+    except BaseException as error:
+        ours = error if isinstance(error, AgentStateError) else ShuttingDown("the call was given up before it was sent")
+        job.live.recording.fail(ours)
+        job.parts.floating.drop(job.live)
+        if not isinstance(error, AgentStateError):
+            raise
+        return
+    job.live.recording.on_deserted(lambda: _deserted(job, task))
+    try:
+        if job.live.recording.readers == 0:
+            _deserted(job, task)
+        await _attempt(job)
+    except AgentStateError as error:
+        await _failed(job, error)
+    except asyncio.CancelledError:
+        await asyncio.shield(_cancelled(job))
+    except Exception as error:  # a fault of ours must not leave readers waiting
+        log.exception("recording a step failed")
+        await _failed(job, AgentStateError(f"the proxy failed while recording the answer ({type(error).__name__})"))
+    finally:
+        job.live.recording.on_deserted(lambda: None)
+        job.parts.floating.drop(job.live)
+
+
+async def _begin(job: Job) -> None:
+    """Commit the question before a byte of it leaves."""
+    journal = job.parts.journal
+    if job.again is None:
+        begun = await journal.begin_step(job.new)
+    else:
+        state = journal.read.answer(job.again).state
+        if state is State.IN_FLIGHT:  # its end could not be recorded: nobody works on it any more
+            await journal.interrupt_step(job.again)
+            state = State.INTERRUPTED
+        begun = await journal.begin_attempt(job.again, state, job.new)
+    job.parts.floating.begun(job.live, begun.step, begun.number, begun.attempt)
+
+
+def _deserted(job: Job, task: asyncio.Task[None] | None) -> None:
+    """The last reader left: go on for a while, or stop at once."""
+    settings = job.parts.settings.replay
+    job.deserted_size = job.size
+
+    def check() -> None:
+        if job.live.recording.readers == 0 and not job.live.recording.done and task is not None:
+            job.gave_up = "nobody was reading the answer any more"
+            task.cancel()
+
+    if not job.drain or settings.drain_s <= 0:
+        check()
+    else:
+        asyncio.get_running_loop().call_later(settings.drain_s, check)
+
+
+async def _attempt(job: Job) -> None:
+    async with job.parts.client.attempt(job.provider, job.question) as reply:
+        job.status, job.headers = reply.status, reply.headers
+        if 200 <= reply.status < 300:
+            if job.call.shape.stream:
+                await _stream(job, reply)
+            else:
+                await _plain(job, reply)
+        else:
+            await _refusal(job, reply)
+
+
+def _take(job: Job, chunk: bytes) -> None:
+    job.received.append(chunk)
+    job.size += len(chunk)
+    most = job.parts.settings.server.max_answer_bytes
+    if job.size > most:
+        raise UpstreamInvalid(f"the provider's answer is larger than {most} bytes (server.max_answer_bytes)")
+    unread = job.size - job.deserted_size if job.deserted_size is not None else 0
+    if job.live.recording.readers == 0 and unread > job.parts.settings.replay.drain_bytes:
+        raise UpstreamCut("nobody was reading the answer, and it grew beyond replay.drain_bytes")
+
+
+async def _plain(job: Job, reply: Reply) -> None:
+    async for chunk in reply.chunks:
+        _take(job, chunk)
+    await _plain_end(job, b"".join(job.received))
+
+
+async def _plain_end(job: Job, body: bytes) -> None:
+    verdict = job.dialect.judge(job.call, body)
+    if verdict.fault:
+        raise UpstreamInvalid(f"provider {job.provider.name}: {verdict.fault}")
+    await _commit(job, State.COMPLETED, body, verdict, Shape())
+    recording = job.live.recording
+    recording.begin(job.status, job.headers, Shape())
+    recording.end(body)
+
+
+async def _stream(job: Job, reply: Reply) -> None:
+    """Show text as it comes; keep back everything from the first finish reason or tool call on."""
+    gate = job.dialect.gate(job.call)
+    recording = job.live.recording
+    loop = asyncio.get_running_loop()
+    shown = 0
+    sniffed = False
+    try:
+        async with asyncio.timeout(None) as limit:
+            async for chunk in reply.chunks:
+                _take(job, chunk)
+                if not sniffed and (start := b"".join(job.received).lstrip(_BLANK)):
+                    sniffed = True
+                    if start[:1] in _NO_EVENT:
+                        async for more in reply.chunks:
+                            _take(job, more)
+                        await _plain_end(job, b"".join(job.received))
+                        return
+                if not recording.begun:
+                    recording.begin(reply.status, reply.headers, job.call.shape)
+                free = gate.feed(chunk)
+                shown += len(free)
+                recording.append(free)
+                if gate.done:
+                    limit.reschedule(loop.time() + AFTER_DONE_S)
+    except (TimeoutError, UpstreamFault):
+        if not gate.done:
+            raise
+    await _stream_end(job, gate, shown)
+
+
+async def _stream_end(job: Job, gate: Gate, shown: int) -> None:
+    verdict = gate.finish()
+    if verdict.fault:
+        raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
+    body = b"".join(job.received)
+    await _commit(job, State.COMPLETED, body, verdict, job.call.shape)
+    job.live.recording.end(body[shown:])
+
+
+async def _refusal(job: Job, reply: Reply) -> None:
+    """An error status is the provider's answer; it is given on and kept as a failed attempt."""
+    async for chunk in reply.chunks:
+        _take(job, chunk)
+    body = b"".join(job.received)
+    error = f"HTTP {reply.status}: {body[:500].decode('utf-8', 'replace')}"
+    if body.lstrip()[:1] == b"<":
+        text = " ".join(body[:300].decode("utf-8", "replace").split())
+        told = UpstreamInvalid(f"provider {job.provider.name} answered status {reply.status} with an HTML page: {text}")
+        body = job.dialect.error(told)
+        job.headers = [(name, value) for name, value in job.headers if name.lower() != "content-type"]
+        job.headers.append(("content-type", job.dialect.content_type(Shape())))
+    await _commit(job, State.FAILED, body, Verdict(), Shape(), error=error)
+    job.live.recording.begin(reply.status, job.headers, Shape())
+    job.live.recording.end(body)
+
+
+async def _commit(
+    job: Job, state: State, body: bytes, verdict: Verdict, shape: Shape, released: bool = True, error: str = ""
+) -> None:
+    """Write the end of the attempt down. Raises ``StoreError``: then nothing more may be shown."""
+    cost = None
+    if verdict.usage:
+        if not job.parts.pricing.ready:
+            await asyncio.wrap_future(job.parts.pricing.warm())
+        cost = job.parts.pricing.cost(job.provider, verdict.model or job.call.model, verdict.usage, clock.now())
+    await job.parts.journal.end_step(
+        Ending(
+            job.live.session,
+            job.live.step,
+            job.live.attempt,
+            state,
+            job.status,
+            pack_headers(job.headers),
+            body,
+            released,
+            shape,
+            verdict,
+            cost,
+            error[:2000],
+        )
+    )
+
+
+def pack_headers(headers: Headers) -> bytes:
+    """The headers that may be kept, as JSON pairs."""
+    return msgspec.json.encode([pair for pair in headers if pair[0].lower() not in _NEVER_STORED])
+
+
+async def _failed(job: Job, error: AgentStateError) -> None:
+    """Keep what came as a failed attempt, and tell the readers. The journal may be what failed."""
+    body = b"".join(job.received)
+    try:
+        job.status = 0
+        await _commit(job, State.FAILED, body, Verdict(), Shape(), released=False, error=f"{error.code}: {error}")
+    except AgentStateError as worse:
+        log.error("the end of a step could not be recorded: %s", worse)
+        try:
+            await job.parts.journal.interrupt_step(job.live.step)
+        except AgentStateError as last:
+            log.error("step %d stays in flight until the next start: %s", job.live.step, last)
+    job.live.recording.fail(error)
+
+
+async def _cancelled(job: Job) -> None:
+    if job.gave_up:
+        await _failed(job, UpstreamCut(job.gave_up))
+        return
+    try:
+        await job.parts.journal.interrupt_step(job.live.step)
+    except AgentStateError as error:
+        log.error("step %d stays in flight until the next start: %s", job.live.step, error)
+    job.live.recording.fail(ShuttingDown("the proxy is stopping; ask again"))

@@ -1,0 +1,122 @@
+"""Owns a recording: the bytes of an answer that may be shown, growing or complete, for any number of readers.
+
+Must not know where they come from. Invariant: every reader, whenever it came, is given the same bytes from the first
+to the last; the last ones only when the answer is in the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from agentstate.core.model import Shape
+from agentstate.errors import AgentStateError
+from agentstate.providers.client import Headers
+
+
+class Recording:
+    """``begin`` → ``append``* → ``end`` or ``fail``; readers ``follow``."""
+
+    def __init__(self, on_deserted: Callable[[], None] | None = None) -> None:
+        self.status = 200
+        self.headers: Headers = []
+        self.shape = Shape()
+        self.begun = False
+        self.done = False
+        self.error: AgentStateError | None = None
+        self.readers = 0
+        self._chunks: list[bytes] = []
+        self._waiting: set[asyncio.Future[bool]] = set()
+        self._on_deserted = on_deserted
+
+    def begin(self, status: int, headers: Headers, shape: Shape) -> None:
+        self.status, self.headers, self.shape, self.begun = status, headers, shape, True
+
+    def append(self, data: bytes) -> None:
+        if data:
+            self._chunks.append(data)
+            self._wake()
+
+    def end(self, data: bytes = b"") -> None:
+        """The rest of the answer, now that it is committed."""
+        if data:
+            self._chunks.append(data)
+        self.done = True
+        self._wake()
+
+    def fail(self, error: AgentStateError) -> None:
+        self.error = error
+        self.done = True
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            _resolve(future, True)
+
+    @property
+    def shown(self) -> bool:
+        """Whether a reader has something to read already."""
+        return bool(self._chunks)
+
+    async def settled(self) -> None:
+        """Until the first byte may be shown or the answer is over."""
+        while not self._chunks and not self.done:
+            await self._change()
+
+    async def whole(self) -> bytes:
+        """All bytes, once the answer is complete. Raises its error."""
+        while not self.done:
+            await self._change()
+        if self.error is not None:
+            raise self.error
+        return b"".join(self._chunks)
+
+    async def follow(self, quiet: float) -> AsyncIterator[tuple[bytes, bool]]:
+        """(bytes, whether they are the last). Nothing new for ``quiet`` seconds: (b"", False). Raises its error."""
+        place = 0
+        while True:
+            if place < len(self._chunks):
+                data = self._chunks[place] if place + 1 == len(self._chunks) else b"".join(self._chunks[place:])
+                place = len(self._chunks)
+                last = self.done and self.error is None
+                yield data, last
+                if last:
+                    return
+            elif self.done:
+                if self.error is not None:
+                    raise self.error
+                yield b"", True
+                return
+            elif not await self._change(quiet):
+                yield b"", False
+
+    async def _change(self, seconds: float | None = None) -> bool:
+        """Wait for news; false: there was none in time."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        self._waiting.add(future)
+        timer = loop.call_later(seconds, _resolve, future, False) if seconds is not None else None
+        try:
+            return await future
+        finally:
+            self._waiting.discard(future)
+            if timer is not None:
+                timer.cancel()
+
+    def enter(self) -> None:
+        self.readers += 1
+
+    def leave(self) -> None:
+        self.readers -= 1
+        if self.readers == 0 and not self.done and self._on_deserted is not None:
+            self._on_deserted()
+
+    def on_deserted(self, call: Callable[[], None]) -> None:
+        """What to do when the last reader leaves a growing recording."""
+        self._on_deserted = call
+
+
+def _resolve(future: asyncio.Future[bool], news: bool) -> None:
+    if not future.done():
+        future.set_result(news)

@@ -1,0 +1,36 @@
+"""Owns what is passed through: paths that no dialect knows, and calls without a session. Must not journal.
+
+Invariant: bytes go both ways as they come; when the client leaves, the upstream call is cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from agentstate.core.model import Outcome
+from agentstate.dialects import registry
+from agentstate.engine.core import Parts
+from agentstate.engine.request import Request, Told
+from agentstate.errors import ShuttingDown
+from agentstate.providers.client import Headers, Question, Reply
+
+
+@asynccontextmanager
+async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
+    """The provider's reply to a request that is not journaled, ours headers added. Raises ``AgentStateError``."""
+    if parts.closing:
+        raise ShuttingDown("the proxy is stopping; ask again")
+    if request.session:
+        parts.presence.speaks_for(request.connection, request.session, None)
+    provider = parts.providers.for_dialect(registry.provider_dialect(registry.normalise(request.path)))
+    credentials = provider.credentials()
+    drop = {"host", "content-length", "expect"}
+    if credentials:
+        drop |= {"authorization", "x-api-key"}
+    headers: Headers = [pair for pair in request.headers if pair[0].lower() not in drop]
+    question = Question(request.method, request.path, request.query, [*headers, *credentials], request.body, raw=True)
+    async with parts.client.attempt(provider, question) as reply:
+        reply.headers = [pair for pair in reply.headers if not pair[0].lower().startswith("x-agentstate-")]
+        reply.headers += Told(Outcome.LIVE).headers()
+        yield reply

@@ -1,0 +1,157 @@
+"""Owns looking for a recorded step that a request matches though its fingerprint differs, and reporting when none does.
+
+Must not loosen the rules of core.mask and core.divergence. Invariant: a match is used only if it is the only one, at
+the expected place, and the recorded answer does not speak of what has changed.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from agentstate.core import divergence, fingerprint, mask
+from agentstate.core.divergence import Diverged, Unread
+from agentstate.core.model import Call, Fingerprint, Match
+from agentstate.dialects import registry, volatile
+from agentstate.engine.core import Parts
+from agentstate.errors import AgentStateError
+from agentstate.store.rows import RunRow, SessionRow
+
+log = logging.getLogger("agentstate")
+_NEAR = 64  # unread steps that are compared for the report
+
+
+class Rematch:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def find(self, session: SessionRow, call: Call, unread: Sequence[Unread]) -> tuple[int, Match] | None:
+        """The unread step that the call matches in all but volatile text, or by the call ids that it echoes."""
+        replay = self._parts.settings.replay
+        if call.pure or not call.items or not (replay.masked or replay.pointer != "off"):
+            return None
+        candidates = [(step.step, self.recorded(step.step)) for step in divergence.window(unread)]
+        if replay.masked:
+            found = divergence.only([(step, Match.MASKED) for step, old in candidates if self._masked(step, old, call)])
+            if found is not None:
+                return found
+        if replay.pointer != "off":
+            asked = volatile.pointer(call)
+            if asked is not None and self._may_point(session, asked.ids):
+                same = [
+                    (step, Match.POINTER)
+                    for step, old in candidates
+                    if old.model == call.model and volatile.pointer(old) == asked
+                ]
+                return divergence.only(same)
+        return None
+
+    def recorded(self, step: int) -> Call:
+        """A recorded request, read again."""
+        dialect, method, path, body = self._parts.journal.read.request(step)
+        return registry.BY_NAME[dialect].parse(method, path, body)
+
+    def _masked(self, step: int, old: Call, call: Call) -> bool:
+        user_text = self._parts.settings.replay.masked_user_text
+        if old.frame != call.frame or len(old.items) != len(call.items):
+            return False
+        was, is_ = volatile.masked(old, user_text), volatile.masked(call, user_text)
+        if was.skeleton != is_.skeleton:
+            return False
+        renamed = mask.renaming(was.literals, is_.literals)
+        if renamed is None:
+            return False
+        return not mask.quotes(self._answer_text(step), renamed)
+
+    def _answer_text(self, step: int) -> str:
+        """The recorded answer as a reader sees it, whatever pieces it was streamed in."""
+        answer = self._parts.journal.read.answer(step)
+        dialect = registry.BY_NAME[answer.dialect]
+        plain = dialect.convert(answer.shape, type(answer.shape)(), answer.body)
+        return "\n".join(_texts(msgspec.json.decode(plain)))
+
+    def _may_point(self, session: SessionRow, ids: tuple[str, ...]) -> bool:
+        """Whether all ids were handed out by this session's journal, each once, for tools that may be called again."""
+        owners = self._parts.journal.read.call_owners(session.id, ids)
+        if {owner[1] for owner in owners} != set(ids) or len(owners) != len(set(ids)):
+            return False
+        if self._parts.settings.replay.pointer == "on":
+            return True
+        return not any(self.acts(name) for _, _, name in owners)
+
+    def acts(self, tool: str) -> bool:
+        """Whether a tool may have acted on the world: neither ``read`` nor ``idempotent`` in the settings."""
+        tools = self._parts.settings.tools
+        return not any(fnmatch.fnmatchcase(tool, pattern) for pattern in (*tools.read, *tools.idempotent))
+
+    def with_effects(self, unread: Sequence[Unread]) -> list[Unread]:
+        """The steps with the tools of their answers that may have acted."""
+        names = self._parts.journal.read.tool_names(step.step for step in unread)
+        return [
+            Unread(
+                step.step,
+                step.number,
+                step.started,
+                step.finished,
+                step.tip,
+                tuple(name for name in names.get(step.step, ()) if self.acts(name)),
+            )
+            for step in unread
+        ]
+
+    def report(self, run: RunRow, call: Call, asked: Fingerprint, found: Diverged) -> dict[str, Any]:
+        """What diverged and how: the nearest recorded step by content, a field diff, what was not read."""
+        near = [step for step in found.unread[:_NEAR]]
+        chains = []
+        for step in near:
+            try:
+                chains.append((step.step, fingerprint.of(self.recorded(step.step)).chain))
+            except AgentStateError as error:
+                log.warning("step %d cannot be compared: %s", step.number, error)
+        nearest = divergence.nearest(asked.chain, chains)
+        report: dict[str, Any] = {
+            "policy": found.policy.value,
+            "run": run.name,
+            "unread": [step.number for step in found.unread[:100]],
+            "unread_count": len(found.unread),
+            "effects": list(found.effects[:20]),
+        }
+        if nearest is not None:
+            number = next(step.number for step in near if step.step == nearest)
+            report["nearest"] = {"step_number": number, "diff": _diff(self.recorded(nearest).body, call.body)}
+        return report
+
+
+def sentence(report: dict[str, Any]) -> str:
+    """The report as one line for a person."""
+    text = f"run {report['run']} asks what the journal does not hold while {report['unread_count']} steps are unread"
+    nearest = report.get("nearest")
+    if nearest:
+        first = nearest["diff"][0] if nearest["diff"] else None
+        where = f", first difference at {first['path']}" if first else ""
+        text += f"; nearest is step {nearest['step_number']}{where}"
+    if report["effects"]:
+        text += f"; tools that may have acted lie ahead: {', '.join(report['effects'][:5])}"
+    return text
+
+
+def _diff(recorded: bytes, asked: bytes) -> list[dict[str, Any]]:
+    try:
+        return divergence.diff(json.loads(recorded), json.loads(asked))
+    except ValueError:
+        return []
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list):
+        return [text for part in value for text in _texts(part)]
+    if isinstance(value, dict):
+        return [text for part in value.values() for text in _texts(part)]
+    return []

@@ -1,0 +1,92 @@
+"""Owns what a request and its answer look like between server and engine. Must not act.
+
+Invariant: everything the agent said about itself is in ``Request``; nothing of it is read from headers again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agentstate.core.model import Match, Outcome, ReplayMode
+from agentstate.engine.presence import Connection
+from agentstate.engine.recording import Recording
+from agentstate.providers.client import Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """``path`` and ``query`` are as sent, less the session prefix; ``headers`` are the agent's own, ours taken out.
+
+    ``retry``: the client says it sends again; ``drain``: whether the answer is finished when its reader leaves
+    (``None``: as the settings say).
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: Headers
+    body: bytes
+    connection: Connection
+    session: str = ""
+    run: str = ""
+    hint: int | None = None
+    mode: ReplayMode = ReplayMode.AUTO
+    unique_first: bool = False
+    needs_approval: bool = False
+    drain: bool | None = None
+    retry: bool = False
+    retry_key: bytes = b""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the agent gets: ``body`` whole, or the bytes of ``recording`` as they may be shown.
+
+    ``close(delivered)`` must be called once, when the last byte is out or the reader is gone.
+    """
+
+    status: int
+    headers: Headers
+    body: bytes | None = None
+    recording: Recording | None = None
+    close: Callable[[bool], None] = field(default=lambda delivered: None)
+    stream_error: Callable[[Exception], bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What our response headers say of an answer."""
+
+    outcome: Outcome
+    step: int | None = None
+    run: str = ""
+    model: str = ""
+    match: Match = Match.STRICT
+    replayed: bool = False
+    sibling: bool = False
+    evidence: str = ""
+
+    def headers(self) -> Headers:
+        found = [
+            ("x-agentstate-cache-hit", "true" if self.replayed else "false"),
+            ("x-agentstate-outcome", self.outcome.value),
+        ]
+        if self.step is not None:
+            found.append(("x-agentstate-step", str(self.step)))
+        if self.run:
+            found.append(("x-agentstate-run", self.run))
+        if self.model:
+            found.append(("x-agentstate-model", printable(self.model)))
+        if self.match is not Match.STRICT:
+            found.append(("x-agentstate-match", self.match.value))
+        if self.sibling:
+            found.append(("x-agentstate-sibling", "true"))
+        if self.evidence:
+            found.append(("x-agentstate-evidence", self.evidence))
+        return found
+
+
+def printable(text: str) -> str:
+    """A text that may stand in a header: no control characters, ASCII only, 200 characters at most."""
+    return "".join(char if " " <= char <= "~" else "?" for char in text[:200])

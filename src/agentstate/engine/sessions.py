@@ -1,0 +1,152 @@
+"""Owns the session verbs that people and supervisors use: list, show, roll back, set status, register and end runs.
+
+Must not render. Invariant: dashboard, API and command line call these same functions, so they cannot differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentstate import clock
+from agentstate.core.model import RunState, SessionStatus
+from agentstate.core.runs import Evidence
+from agentstate.engine import processes
+from agentstate.engine.core import Parts
+from agentstate.engine.identity import Identity
+from agentstate.errors import BadRequest, NotFound
+from agentstate.store.reader import Reader
+from agentstate.store.rows import NewRunRow, RunRow, SessionRow
+
+MOST_ID = 256
+
+
+def checked_id(value: str, what: str = "session id") -> str:
+    """A session or run id as agents may choose it. Raises ``BadRequest``."""
+    if not value:
+        raise BadRequest(f"the {what} is empty; give 1 to {MOST_ID} characters")
+    if len(value) > MOST_ID:
+        raise BadRequest(f"the {what} has {len(value)} characters; give {MOST_ID} at most")
+    if any(ord(char) < 32 or 127 <= ord(char) < 160 or 0xD800 <= ord(char) < 0xE000 for char in value):
+        raise BadRequest(f"the {what} has control characters; use letters, digits and punctuation")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a run cost and what it did not have to. Money in USD; ``None``: unknown."""
+
+    row: RunRow
+    replayed: int
+    joined: int
+    live: int
+    cost: float | None
+    saved: float | None
+
+
+def found(reader: Reader, key: str) -> SessionRow:
+    """Raises ``NotFound``."""
+    session = reader.session(key)
+    if session is None:
+        raise NotFound(f"there is no session {key!r}")
+    return session
+
+
+def summary(reader: Reader, run: RunRow) -> RunSummary:
+    """Counted from what was handed out and sent, never from intentions."""
+    counts = reader.run_counts(run.id)
+    paid, cost, unpriced = reader.run_paid(run.id)
+    replayed = counts.get("replay", (0, 0, None, 0))
+    memo = counts.get("memo", (0, 0, None, 0))
+    joined = counts.get("joined", (0, 0, None, 0))
+    joins = joined[0] + sum(row[1] for name, row in counts.items() if name in ("live", "diverged"))
+    saved_parts = (replayed, memo, joined)
+    unknown = sum(part[3] for part in saved_parts)
+    saved = sum(part[2] or 0.0 for part in saved_parts)
+    return RunSummary(
+        run,
+        replayed[0] + memo[0],
+        joins,
+        paid,
+        None if unpriced else (cost or 0.0),
+        None if unknown else saved,
+    )
+
+
+class Sessions:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._identity = Identity(parts)
+
+    @property
+    def _read(self) -> Reader:
+        return self._parts.journal.read
+
+    async def roll_back(self, key: str, step_number: int) -> SessionRow:
+        """Steps from ``step_number`` on are superseded. Raises ``NotFound``, ``BadRequest``."""
+        session = found(self._read, key)
+        if step_number < 0 or step_number > session.steps:
+            raise BadRequest(f"step_number is {step_number}; session {key!r} has the steps 0 to {session.steps - 1}")
+        await self._parts.journal.roll_back(session, step_number)
+        return found(self._read, key)
+
+    async def set_status(self, key: str, status: str) -> SessionRow:
+        """Raises ``NotFound``, ``BadRequest``."""
+        session = found(self._read, key)
+        try:
+            wanted = SessionStatus(status.upper())
+        except ValueError:
+            names = ", ".join(member.value for member in SessionStatus)
+            raise BadRequest(f"status is {status!r}; use one of {names}") from None
+        await self._parts.journal.set_status(session.id, wanted)
+        return found(self._read, key)
+
+    async def register_run(
+        self, key: str, name: str, replaces: str | None, supervisor: int | None
+    ) -> tuple[RunRow, list[str]]:
+        """A supervised run begins; ``replaces`` is known dead and is fenced. Its row, and which runs were fenced."""
+        checked_id(key)
+        checked_id(name, "run id")
+        session = self._read.session(key) or await self._parts.journal.open_session(key)
+        known = self._read.run(session.id, name)
+        if known is not None:
+            return known, []
+        rows = self._read.runs(session.id)
+        old = next((row for row in rows if row.name == replaces), None) if replaces else None
+        others = [row for row in rows if old is None or row.id != old.id]
+        siblings = await self._identity.siblings(others, None, "", Evidence.SUPERVISOR)
+        await self._parts.journal.begin_run(
+            NewRunRow(
+                session.id, name, True, Evidence.SUPERVISOR.value if rows else Evidence.FIRST.value,
+                supervisor=supervisor, siblings=siblings, generation=self._identity.new_generation(session),
+                replaces=old.id if old else None,
+            )
+        )  # fmt: skip
+        made = self._read.run(session.id, name)
+        assert made is not None
+        return made, [old.name] if old else []
+
+    async def end_run(self, key: str, name: str, exit_code: int | None) -> RunRow:
+        """Raises ``NotFound``."""
+        session = found(self._read, key)
+        run = self.run(key, name)
+        if run.state is not RunState.FENCED:
+            await self._parts.journal.end_run(run.id, RunState.ENDED, exit_code)
+        return self._read.run(session.id, name) or run
+
+    def run(self, key: str, name: str) -> RunRow:
+        """Raises ``NotFound``."""
+        session = found(self._read, key)
+        run = self._read.run(session.id, name)
+        if run is None:
+            raise NotFound(f"session {key!r} has no run {name!r}")
+        return run
+
+    def supervised(self) -> bool:
+        """Whether a supervisor of an open run is alive."""
+        rows = self._read.raw("select distinct supervisor from run where state = 'open' and supervisor is not null")
+        return any(processes.identity(int(row[0])) for row in rows)
+
+
+def age(row: SessionRow) -> float:
+    """Seconds since the session's last change."""
+    return max(0.0, clock.now() - row.updated_at)

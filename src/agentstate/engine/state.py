@@ -1,0 +1,194 @@
+"""Owns what a serving process knows beyond the journal: recordings that grow, and facts on their way to disk.
+
+Must not hold truth: after a restart it is empty, and the journal alone decides.
+Invariant: a fact is here from the moment it is decided until its transaction is committed, so that no two requests
+that are decided between those moments are given the same thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from agentstate.core.branching import NO_LIMIT
+from agentstate.core.model import Entry, State
+from agentstate.engine.recording import Recording
+
+
+@dataclass(slots=True)
+class Live:
+    """A step whose recording grows here. ``step`` is negative until the step is in the journal."""
+
+    session: int
+    branch: int
+    run: int
+    fingerprint: bytes
+    recording: Recording
+    step: int
+    number: int = -1
+    attempt: int = 1
+    hint: int | None = None
+    retry_key: bytes = b""
+    ready: asyncio.Event = field(default_factory=asyncio.Event)  # the step has its id, or its begin failed
+
+
+@dataclass(slots=True)
+class _Reading:
+    count: int = 0
+    delivered: bool = False
+
+
+class Floating:
+    """Recordings in flight, claims and cuts not committed yet, and who is reading what."""
+
+    def __init__(self) -> None:
+        self.live: dict[int, Live] = {}
+        self._new: dict[tuple[int, bytes], list[Live]] = {}
+        self._claims: Counter[tuple[int, int]] = Counter()
+        self._cuts: set[tuple[int, int]] = set()
+        self._reading: dict[tuple[int, int], _Reading] = {}
+        self._talking: Counter[int] = Counter()
+        self._moved: dict[int, asyncio.Event] = {}
+        self._next = 0
+
+    # --- recordings ---
+
+    def temporary(self) -> int:
+        """An id for a step that is not in the journal yet."""
+        self._next -= 1
+        return self._next
+
+    def add(self, live: Live) -> None:
+        self.live[live.step] = live
+        if live.step < 0:
+            self._new.setdefault((live.branch, live.fingerprint), []).append(live)
+
+    def begun(self, live: Live, step: int, number: int, attempt: int) -> None:
+        """The step is in the journal now."""
+        self._forget_new(live)
+        self.live.pop(live.step, None)
+        live.step, live.number, live.attempt = step, number, attempt
+        self.live[step] = live
+        live.ready.set()
+
+    def drop(self, live: Live) -> None:
+        self._forget_new(live)
+        if self.live.get(live.step) is live:
+            del self.live[live.step]
+        live.ready.set()
+
+    def _forget_new(self, live: Live) -> None:
+        key = (live.branch, live.fingerprint)
+        known = self._new.get(key, [])
+        if live in known:
+            known.remove(live)
+            if not known:
+                del self._new[key]
+
+    # --- what the decision sees ---
+
+    def seen(self, entries: Iterable[Entry], run: int, branch: int, fingerprint: bytes) -> list[Entry]:
+        """The journal's entries with what is on its way to it."""
+        known = [self._overlaid(entry, run) for entry in entries]
+        return known + [_not_begun(live, run) for live in self._new.get((branch, fingerprint), ())]
+
+    def _overlaid(self, entry: Entry, run: int) -> Entry:
+        live = self.live.get(entry.step)
+        key = (run, entry.step)
+        claimed, cut = key in self._claims, key in self._cuts
+        if live is None and not claimed and not cut and key not in self._reading:
+            return entry
+        return replace(
+            entry,
+            mine=entry.mine or claimed,
+            cut=(entry.cut or cut) and not claimed and key not in self._reading,
+            live=live is not None,
+            watched=live is not None and live.recording.readers > 0,
+        )
+
+    # --- claims and cuts ---
+
+    def claim(self, run: int, step: int, commit: asyncio.Future[object]) -> None:
+        """``step`` is given to ``run``, as soon as ``commit`` is done."""
+        key = (run, step)
+        self._claims[key] += 1
+        self._cuts.discard(key)
+
+        def done(_: asyncio.Future[object]) -> None:
+            self._claims[key] -= 1
+            if self._claims[key] <= 0:
+                del self._claims[key]
+
+        commit.add_done_callback(done)
+
+    def claimed(self, run: int, step: int) -> bool:
+        """Whether a step is on its way to a run, its claim not committed yet."""
+        return (run, step) in self._claims
+
+    def cut(self, run: int, step: int, commit: asyncio.Future[object]) -> None:
+        key = (run, step)
+        self._cuts.add(key)
+        commit.add_done_callback(lambda _: self._cuts.discard(key))
+
+    def has_cut(self, run: int) -> bool:
+        return any(key[0] == run for key in self._cuts)
+
+    def claim_cuts(self, run: int) -> None:
+        self._cuts = {key for key in self._cuts if key[0] != run}
+
+    # --- readers ---
+
+    def reads(self, run: int, step: int) -> None:
+        self._reading.setdefault((run, step), _Reading()).count += 1
+        self._talking[run] += 1
+
+    def read(self, run: int, step: int, delivered: bool) -> bool:
+        """A reader is through, or gone. True: it was the last one, and none of them got the last byte."""
+        self._talking[run] -= 1
+        if self._talking[run] <= 0:
+            del self._talking[run]
+        reading = self._reading.get((run, step))
+        if reading is None:
+            return not delivered
+        reading.delivered = reading.delivered or delivered
+        reading.count -= 1
+        if not reading.count:
+            del self._reading[(run, step)]
+        self._out(run)
+        return not reading.count and not reading.delivered
+
+    def talking(self, run: int) -> bool:
+        """Whether a reader of the run is waiting for an answer."""
+        return run in self._talking
+
+    # --- completion order ---
+
+    def _out(self, run: int) -> None:
+        if event := self._moved.pop(run, None):
+            event.set()
+
+    def being_read(self, run: int, steps: Iterable[int]) -> set[int]:
+        """Those of ``steps`` that are on their way to the run, but not out yet."""
+        return {step for step in steps if (run, step) in self._reading}
+
+    def moves(self, run: int) -> asyncio.Event:
+        """Set as soon as the next answer of the run is out."""
+        return self._moved.setdefault(run, asyncio.Event())
+
+
+def _not_begun(live: Live, run: int) -> Entry:
+    """A step whose beginning is not committed yet."""
+    return Entry(
+        live.step,
+        NO_LIMIT,
+        live.run,
+        State.IN_FLIGHT,
+        0,
+        mine=live.run == run,
+        live=True,
+        watched=live.recording.readers > 0,
+        hint=live.hint,
+        retry_key=live.retry_key,
+    )

@@ -1,0 +1,157 @@
+"""Owns the one error tree of AgentState. Must not render: servers do that in the caller's dialect, the CLI as text.
+
+Invariant: every error carries a stable ``code``, the HTTP ``status`` it becomes, and a message that says what next.
+"""
+
+from __future__ import annotations
+
+
+class AgentStateError(Exception):
+    """Root of the tree.
+
+    ``code`` is stable and machine readable; ``status`` is the HTTP status it becomes; ``kind`` the OpenAI-style
+    error type. ``retry_after`` (seconds) is set for temporary faults only, and a fault with it is worth retrying.
+    """
+
+    code = "internal_error"
+    status = 503
+    kind = "api_error"
+    retry_after: float | None = 5.0
+    exit_code = 1
+
+    def __init__(self, message: str, *, detail: dict[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail or {}
+
+
+class BadRequest(AgentStateError):
+    """The request cannot be understood; it was neither journaled nor sent, and cost nothing."""
+
+    code = "bad_request"
+    status = 400
+    kind = "invalid_request_error"
+    retry_after = None
+
+
+class BodyTooLarge(BadRequest):
+    code = "body_too_large"
+    status = 413
+
+
+class Unauthorized(AgentStateError):
+    code = "unauthorized"
+    status = 401
+    kind = "authentication_error"
+    retry_after = None
+
+
+class NotFound(AgentStateError):
+    code = "not_found"
+    status = 404
+    kind = "invalid_request_error"
+    retry_after = None
+
+
+class Conflict(AgentStateError):
+    code = "conflict"
+    status = 409
+    kind = "invalid_request_error"
+    retry_after = None
+
+
+class Refused(AgentStateError):
+    """The proxy's own decision not to go on; SDKs are told not to retry (``x-should-retry: false``)."""
+
+    code = "refused"
+    status = 400
+    kind = "invalid_request_error"
+    retry_after = None
+
+
+class SessionPaused(Refused):
+    code = "session_paused"
+
+
+class RunDiverged(Refused):
+    code = "run_diverged"
+
+
+class RunFenced(Refused):
+    code = "run_fenced"
+
+
+class ApprovalUnavailable(Refused):
+    code = "approval_unavailable"
+
+
+class UpstreamFault(AgentStateError):
+    """The provider could not be reached, or what it said is no answer. Worth retrying."""
+
+    code = "upstream_fault"
+    retry_after = 1.0
+
+
+class UpstreamUnreachable(UpstreamFault):
+    code = "upstream_unreachable"
+
+
+class UpstreamTimeout(UpstreamFault):
+    code = "upstream_timeout"
+
+
+class UpstreamCut(UpstreamFault):
+    """The answer ended before it was finished."""
+
+    code = "upstream_cut"
+
+
+class UpstreamInvalid(UpstreamFault):
+    """The answer is not one: HTML, broken JSON or SSE, unreadable tool arguments."""
+
+    code = "upstream_invalid_answer"
+
+
+class StoreError(AgentStateError):
+    """The journal cannot be used; no answer is released that it could not hold."""
+
+    code = "journal_unavailable"
+    retry_after = 5.0
+    exit_code = 3
+
+
+class StoreLocked(StoreError):
+    code = "journal_locked"
+
+
+class StoreFull(StoreError):
+    code = "journal_full"
+
+
+class StoreReadOnly(StoreError):
+    code = "journal_read_only"
+
+
+class StoreCorrupt(StoreError):
+    code = "journal_corrupt"
+
+
+class StoreNewer(StoreError):
+    code = "journal_newer"
+
+
+class SettingsError(AgentStateError):
+    code = "settings_invalid"
+    exit_code = 2
+    retry_after = None
+
+
+class ShuttingDown(AgentStateError):
+    code = "shutting_down"
+    retry_after = 1.0
+
+
+class IllegalTransition(AgentStateError):
+    """A state machine was asked for a move that its table does not hold: always a bug of ours."""
+
+    code = "illegal_transition"

@@ -1,0 +1,81 @@
+"""Owns what a provider is and which one a path is for. Must not speak to it.
+
+Invariant: an upstream address comes from the settings alone, never from a request.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from agentstate.errors import NotFound, SettingsError
+from agentstate.settings import ProviderSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """``root`` + ``version`` is the API's base: "https://api.openai.com" + "/v1"."""
+
+    name: str
+    root: str
+    version: str
+    dialects: tuple[str, ...]
+    key_env: str = ""
+
+    def url(self, path: str, query: str) -> str:
+        """Where a path of the agent goes: its ``/v1`` (absent, once or doubled) becomes this provider's base."""
+        rest = path
+        while rest == "/v1" or rest.startswith("/v1/"):
+            rest = rest[3:]
+        base = self.root + (self.version if rest != path or not _has_version(rest) else "")
+        return base + rest + (f"?{query}" if query else "")
+
+    def credentials(self, environ: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+        """Headers with our own key; empty: the agent's pass through. ``SettingsError``: the key is missing."""
+        if not self.key_env:
+            return []
+        key = (os.environ if environ is None else environ).get(self.key_env, "")
+        if not key:
+            raise SettingsError(f"providers.{self.name}.key_env names {self.key_env}, which is not set")
+        if self.dialects == ("anthropic",):
+            return [("x-api-key", key)]
+        return [("authorization", f"Bearer {key}")]
+
+
+def _has_version(path: str) -> bool:
+    """Whether a path brings a version of its own, as ``/v1beta/models/…`` does."""
+    first = path.lstrip("/").partition("/")[0]
+    return first.startswith("v") and first[1:2].isdigit()
+
+
+def from_settings(name: str, settings: ProviderSettings) -> Provider:
+    """Raises ``SettingsError`` for a URL that is none."""
+    url = urlsplit(settings.url.rstrip("/"))
+    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
+        raise SettingsError(f"providers.{name}.url must look like https://host/v1, not {settings.url!r}")
+    base = f"{url.scheme}://{url.netloc}"
+    path = url.path
+    if path in ("", "/v1"):
+        return Provider(name, base, "/v1", tuple(settings.dialects), settings.key_env)
+    if path.endswith("/v1"):
+        return Provider(name, base + path[:-3], "/v1", tuple(settings.dialects), settings.key_env)
+    # A base of its own shape, such as /v1beta/openai, stands for /v1.
+    return Provider(name, base, path, tuple(settings.dialects), settings.key_env)
+
+
+class Registry:
+    """The configured providers, in order."""
+
+    def __init__(self, settings: Mapping[str, ProviderSettings]) -> None:
+        self._providers = [from_settings(name, part) for name, part in settings.items()]
+
+    def for_dialect(self, dialect: str) -> Provider:
+        """The first provider that speaks it. Raises ``NotFound``."""
+        for provider in self._providers:
+            if dialect in provider.dialects:
+                return provider
+        raise NotFound(
+            f"no provider in the settings speaks {dialect}; add [providers.NAME] with dialects = [{dialect!r}]"
+        )

@@ -1,0 +1,1 @@
+"""The outside: HTTP in, HTTP out. Parses heads, renders errors; decides nothing."""

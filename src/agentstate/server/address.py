@@ -1,0 +1,125 @@
+"""Owns reading a request's address and our own headers. Must not act on them.
+
+Invariant: what is forwarded keeps the raw path and query, percent-encodings included; our own headers are taken out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from urllib.parse import unquote
+
+from agentstate.core.model import ReplayMode
+from agentstate.engine.presence import Connection
+from agentstate.engine.request import Request
+from agentstate.engine.sessions import checked_id
+from agentstate.errors import BadRequest
+from agentstate.providers.client import Headers, end_to_end
+
+_OURS = ("x-agent-", "x-agentstate-")
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """``/k/<key>/s/<session>/r/<run><path>``, each part optional. ``path`` is raw; ids are decoded."""
+
+    path: str
+    session: str | None = None
+    run: str | None = None
+    key: str = ""
+
+
+def read_path(raw: str) -> Address:
+    """Raises ``BadRequest`` for an id that cannot be one."""
+    key, session, run = "", None, None
+    rest = raw
+    if rest.startswith("/k/"):
+        part, _, rest = rest[3:].partition("/")
+        key, rest = unquote(part), "/" + rest
+    if rest == "/s" or rest.startswith("/s/"):
+        part, _, rest = rest[3:].partition("/")
+        session, rest = checked_id(_decoded(part)), "/" + rest
+        if rest == "/r" or rest.startswith("/r/"):
+            part, _, rest = rest[3:].partition("/")
+            run, rest = checked_id(_decoded(part), "run id"), "/" + rest
+    return Address(rest, session, run, key)
+
+
+def _decoded(part: str) -> str:
+    try:
+        return unquote(part, errors="strict")
+    except UnicodeDecodeError:
+        raise BadRequest("an id in the address is not UTF-8") from None
+
+
+def read_request(
+    method: str, address: Address, query: str, headers: list[tuple[bytes, bytes]], body: bytes, connection: Connection
+) -> Request:
+    """The request with what its headers say to us. Raises ``BadRequest``."""
+    ours: dict[str, str] = {}
+    kept: Headers = []
+    for raw_name, raw_value in headers:
+        name = raw_name.decode("latin-1").lower()
+        if name.startswith(_OURS):
+            ours[name] = _text(raw_value)
+        else:
+            kept.append((raw_name.decode("latin-1"), raw_value.decode("latin-1")))
+    session = address.session
+    if session is None and "x-agent-session-id" in ours:
+        session = checked_id(ours["x-agent-session-id"])
+    run = address.run
+    if run is None and ours.get("x-agent-run-id"):
+        run = checked_id(ours["x-agent-run-id"], "run id")
+    plain = {name.lower(): value for name, value in kept}
+    retries = plain.get("x-stainless-retry-count", "0").strip()
+    key = plain.get("idempotency-key", "")
+    return Request(
+        method, address.path, query, end_to_end(kept), body, connection, session or "", run or "",
+        _number(ours.get("x-agent-step-number")), _mode(ours.get("x-agent-replay", "auto")),
+        _first_prompt(ours.get("x-agent-first-prompt")), _flag(ours, "x-agent-require-approval") is True,
+        _flag(ours, "x-agent-drain"), retries.isdigit() and int(retries) > 0,
+        sha256(key.encode("latin-1")).digest() if key else b"",
+    )  # fmt: skip
+
+
+def _text(value: bytes) -> str:
+    """Header text: UTF-8 as clients send it today, else Latin-1."""
+    try:
+        return value.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        return value.decode("latin-1").strip()
+
+
+def _number(value: str | None) -> int | None:
+    if value is None or value == "":
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) < 16):
+        raise BadRequest(f"x-agent-step-number is {value[:60]!r}; send a whole number from 0 on, or leave it out")
+    return int(value)
+
+
+def _mode(value: str) -> ReplayMode:
+    try:
+        return ReplayMode(value.lower())
+    except ValueError:
+        raise BadRequest(f"x-agent-replay is {value[:60]!r}; use auto, strict or off") from None
+
+
+def _first_prompt(value: str | None) -> bool:
+    if value is None or value == "":
+        return False
+    if value.lower() != "unique":
+        raise BadRequest(f"x-agent-first-prompt is {value[:60]!r}; the only value is unique")
+    return True
+
+
+def _flag(ours: dict[str, str], name: str) -> bool | None:
+    value = ours.get(name)
+    if value is None:
+        return None
+    if value.lower() in _YES:
+        return True
+    if value.lower() in _NO:
+        return False
+    raise BadRequest(f"{name} is {value[:60]!r}; use true or false")

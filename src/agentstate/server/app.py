@@ -1,0 +1,190 @@
+"""Owns the wiring: which plane a request is for, and the life of the server. Must not do either plane's work.
+
+Invariant: the agent plane is reached before any framework; after SIGTERM no new call begins, what came is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+
+from agentstate import clock
+from agentstate.engine.core import Parts
+from agentstate.engine.sessions import Sessions
+from agentstate.errors import AgentStateError, SettingsError
+from agentstate.server import auth
+from agentstate.server.errors import rendered
+from agentstate.server.protocol import protocol_for
+from agentstate.server.proxy import Proxy, Receive, Scope, Send
+from agentstate.settings import Settings, data_folder
+
+log = logging.getLogger("agentstate")
+KEEP_ALIVE_S = 75  # an idle socket is a sign of life of its run; SDK pools drop theirs earlier by themselves
+_CONTROL = ("/api/", "/healthz", "/readyz")
+
+
+class App:
+    """The ASGI application of both planes."""
+
+    def __init__(self, parts: Parts, token: str) -> None:
+        self._proxy = Proxy(parts)
+        self._parts = parts
+        self._token = token
+        self._api: Any = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            path: str = scope["path"]
+            if path.startswith(_CONTROL) or path == "/api":
+                if self._api is None:
+                    from agentstate.server.api import Api  # its framework is not needed to start
+
+                    self._api = Api(self._parts, self._token).app()
+                await self._api(scope, receive, send)
+            else:
+                await self._proxy(scope, receive, send)
+        except (ConnectionAbortedError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            log.exception("a request failed")
+            await _last_resort(send, AgentStateError(f"the proxy failed ({type(error).__name__}); see its log"))
+
+
+async def _last_resort(send: Send, error: AgentStateError) -> None:
+    status, headers, body = rendered(error)
+    with contextlib.suppress(RuntimeError):  # an answer had begun: uvicorn closes the socket
+        pairs = [(name.encode(), value.encode()) for name, value in headers]
+        await send({"type": "http.response.start", "status": status, "headers": pairs})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, told by us when to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Bind the address of the settings. Raises ``SettingsError``."""
+    host, port = settings.server.host, settings.server.port
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, proto)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        raise SettingsError(
+            f"cannot listen on {host}:{port} ({error.strerror or error}); choose another with --port or AGENTSTATE_PORT"
+        ) from error
+    return sock
+
+
+async def serve(settings: Settings, linger_s: float | None = None, said: Callable[[str], None] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT, or, with ``linger_s``, until nobody has used it for so long (seconds).
+
+    ``said`` is given the address once connections are accepted. Raises ``StoreError``, ``SettingsError``.
+    """
+    auth.check_binding(settings)
+    token = auth.admin_token(settings, data_folder())
+    parts = Parts(settings)
+    sock = listen(settings)
+    try:
+        parts.open()
+    except BaseException:
+        sock.close()
+        raise
+    host, port = sock.getsockname()[:2]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    parts.journal.lock.tell(url)
+    config = uvicorn.Config(
+        App(parts, token), http=protocol_for(parts.presence), ws="none", lifespan="off", log_config=None,
+        access_log=False, server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S, backlog=2048,
+        loop="none", timeout_graceful_shutdown=int(settings.server.shutdown_grace_s) + 5,
+    )  # fmt: skip
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if server.should_exit:
+            server.force_exit = True
+        parts.closing = True
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    lingering = asyncio.create_task(_linger(parts, linger_s, stop), name="linger") if linger_s is not None else None
+    announcing = asyncio.create_task(_announce(server, url, said), name="announce")
+    try:
+        await server.serve([sock])
+    finally:
+        for task in (lingering, announcing):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        await parts.close()
+
+
+async def _announce(server: uvicorn.Server, url: str, said: Callable[[str], None] | None) -> None:
+    while not server.started:  # uvicorn has no event for it
+        await asyncio.sleep(0.005)
+    if said is not None:
+        said(url)
+
+
+async def _linger(parts: Parts, seconds: float, stop: Callable[[], None]) -> None:
+    """Stop when for so long no socket was open and no supervisor of an open run was alive."""
+    sessions = Sessions(parts)
+    used = clock.monotonic()
+    while True:
+        await asyncio.sleep(min(0.5, seconds / 4 + 0.05))
+        if len(parts.presence) or len(parts.tasks) or sessions.supervised():
+            used = clock.monotonic()
+        elif clock.monotonic() - used >= seconds:
+            stop()
+            return
+
+
+def run(settings: Settings, linger_s: float | None = None, said: Callable[[str], None] | None = None) -> None:
+    """``serve`` in an event loop of its own: uvloop where there is one."""
+    _logging(settings.server.log_level)
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(serve(settings, linger_s, said))
+        return
+    uvloop.run(serve(settings, linger_s, said))
+
+
+class _Lines(logging.Formatter):
+    """One JSON object a line; no bodies, no headers."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": round(record.created, 3), "level": record.levelname.lower(), "message": record.getMessage()
+        }  # fmt: skip
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def _logging(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

@@ -1,0 +1,121 @@
+"""Owns how sessions, steps and runs look as JSON. Must not query more than it is given.
+
+Invariant: the seed's names stand (``id``, ``status``, ``step_number``, ``request_hash``, ``prompt``, ``response``,
+``token_cost``, ``latency``, ``created_at``); ours stand beside them. Times are ISO 8601 in UTC, money is USD.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from agentstate.core.model import Shape, State
+from agentstate.dialects import registry
+from agentstate.engine.sessions import RunSummary, summary
+from agentstate.errors import AgentStateError
+from agentstate.store.reader import Reader
+from agentstate.store.rows import SessionRow, StepRow
+
+
+def moment(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, tz=UTC).isoformat().replace("+00:00", "Z")
+
+
+def session_view(reader: Reader, row: SessionRow) -> dict[str, Any]:
+    steps, failed, cost, run_count = reader.session_totals(row.id)
+    return {
+        "id": row.key,
+        "status": row.status.value,
+        "created_at": moment(row.created_at),
+        "updated_at": moment(row.updated_at),
+        "steps": steps,
+        "failed_steps": failed,
+        "runs": run_count,
+        "cost": cost,
+        "note": json.loads(row.note) if row.note.startswith("{") else row.note or None,
+    }
+
+
+def run_view(found: RunSummary) -> dict[str, Any]:
+    row = found.row
+    return {
+        "run": row.name,
+        "state": row.state.value,
+        "evidence": row.evidence,
+        "replayed": found.replayed,
+        "joined": found.joined,
+        "live": found.live,
+        "cost": found.cost,
+        "saved": found.saved,
+        "diverged": row.divergence is not None,
+        "divergence": json.loads(row.divergence) if row.divergence else None,
+        "sibling": bool(row.siblings),
+        "exit_code": row.exit_code,
+        "started_at": moment(row.started_at),
+        "ended_at": moment(row.ended_at),
+    }
+
+
+def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict[str, Any]:
+    """The session, a page of its steps with their bodies, and its runs."""
+    runs = reader.runs(row.id, 1000)
+    names = {run.id: run.name for run in runs}
+    shown = dict(reader.shown(row))
+    steps = reader.steps(row.id, start=start, limit=limit)
+    served: dict[int, list[dict[str, Any]]] = {}
+    for step, run, outcome, match, cut, joins, at in reader.served_of(step.id for step in steps):
+        served.setdefault(step, []).append(
+            {"run": run, "outcome": outcome, "match": match, "cut": cut, "again": joins, "at": moment(at)}
+        )
+    return {
+        "session": session_view(reader, row),
+        "steps": [step_view(reader, step, names, shown, served.get(step.id, [])) for step in steps],
+        "runs": [run_view(summary(reader, run)) for run in reversed(runs)],
+    }
+
+
+def step_view(
+    reader: Reader, step: StepRow, names: dict[int, str], shown: dict[int, int], served: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """One step, bodies as JSON text. A body that cannot be read says why instead of failing the whole list."""
+    ended = step.finished_at
+    view: dict[str, Any] = {
+        "step_number": step.number,
+        "request_hash": step.fingerprint.hex(),
+        "prompt": None,
+        "response": None,
+        "token_cost": step.cost,
+        "latency": round(ended - step.started_at, 6) if ended is not None else None,
+        "created_at": moment(step.created_at),
+        "state": step.state.value,
+        "kind": step.kind,
+        "model": step.model or step.asked_model,
+        "asked_model": step.asked_model,
+        "provider": step.provider,
+        "stream": step.shape.stream,
+        "status_code": step.status,
+        "attempts": step.attempts,
+        "usage": json.loads(step.usage) if step.usage else None,
+        "error": step.error or None,
+        "run": names.get(step.run),
+        "superseded": step.branch not in shown or step.number >= shown[step.branch],
+        "served": served,
+    }
+    try:
+        view["prompt"] = reader.request(step.id)[3].decode("utf-8", "replace")
+        view["response"] = response_text(reader, step)
+    except AgentStateError as error:
+        view["error"] = str(error)
+    return view
+
+
+def response_text(reader: Reader, step: StepRow) -> str | None:
+    """The recorded answer as JSON text; a stream is added up."""
+    if not step.has_body:
+        return None
+    answer = reader.answer(step.id)
+    body = answer.body
+    if answer.state is State.COMPLETED and answer.shape.stream:
+        body = registry.BY_NAME[answer.dialect].convert(answer.shape, Shape(), body)
+    return body.decode("utf-8", "replace")

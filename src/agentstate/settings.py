@@ -1,0 +1,288 @@
+"""Owns every setting once: its name, type, default and help. Must not act on any.
+
+Order: ``agentstate.toml`` < ``AGENTSTATE_*`` variables < command-line flags.
+Invariant: an unknown name is an error that names it and the nearest known one; a secret never shows in ``repr``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from agentstate.errors import SettingsError
+
+FILE_NAME = "agentstate.toml"
+MIB = 1024 * 1024
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ServerSettings(_Section):
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    admin_token: SecretStr | None = Field(
+        None, description="Token of the control plane; made on first start and kept 0600 in the data folder."
+    )
+    agent_keys: list[SecretStr] = Field(
+        default_factory=list,
+        description="When not empty, agents must send one in `x-agentstate-key` or as `/k/<key>/…`.",
+    )
+    open: bool = Field(False, description="Allow listening beyond loopback without agent keys.")
+    max_body_bytes: int = Field(64 * MIB, ge=1024, description="Largest request body taken; more is answered 413.")
+    max_answer_bytes: int = Field(64 * MIB, ge=1024, description="Largest answer recorded; more is a failed attempt.")
+    shutdown_grace_s: float = Field(20.0, ge=0, description="How long a stop waits for calls in flight.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged to stderr.")
+
+
+class StoreSettings(_Section):
+    url: str = Field("", description="`sqlite:///path`; empty: a file in the user's data folder.")
+    busy_s: float = Field(5.0, ge=0, description="How long a locked database is waited for.")
+
+
+class ProviderSettings(_Section):
+    url: str = Field(description="Base URL, with or without `/v1`.")
+    dialects: list[Literal["openai", "anthropic"]] = Field(
+        ["openai"],
+        description="Wire formats the provider speaks.",
+    )
+    key_env: str = Field(
+        "", description="Variable that holds our own key; empty: the agent's credentials pass through."
+    )
+
+
+class UpstreamSettings(_Section):
+    connect_timeout_s: float = Field(10.0, gt=0, description="Limit for making a connection to a provider.")
+    first_byte_timeout_s: float = Field(600.0, gt=0, description="Limit for the first byte of an answer.")
+    idle_timeout_s: float = Field(300.0, gt=0, description="Limit for silence within an answer.")
+    connections: int = Field(512, ge=1, description="Most connections to providers at a time.")
+
+
+class ReplaySettings(_Section):
+    on_divergence: Literal["auto", "fork", "pause", "strict"] = Field(
+        "auto", description="`auto`: fork, but pause when tool calls that may have acted lie in the unread tail."
+    )
+    first_prompt: Literal["", "unique"] = Field(
+        "", description="`unique`: the session's first prompt seen again, after the run went on, is a new run."
+    )
+    masked: bool = Field(True, description="Match requests that differ in clocks, dates, ids and paths only.")
+    masked_user_text: bool = Field(False, description="Let user messages be masked as well.")
+    pointer: Literal["auto", "on", "off"] = Field(
+        "auto", description="Match by echoed tool-call ids; `auto`: only where no `once` tool is among them."
+    )
+    replay_within_s: float = Field(
+        7 * 86400.0, ge=0, description="How long an unmarked session replays for later runs."
+    )
+    order_wait_s: float = Field(0.2, ge=0, le=10, description="Longest wait for the recorded completion order.")
+    drain_s: float = Field(600.0, ge=0, description="How long an answer is still recorded after its reader left.")
+    drain_bytes: int = Field(16 * MIB, ge=0, description="How much of it.")
+
+
+class ToolSettings(_Section):
+    read: list[str] = Field(default_factory=list, description="Tool-name patterns whose calls only read.")
+    idempotent: list[str] = Field(default_factory=list, description="Tool-name patterns that may be called twice.")
+
+
+class SimulateSettings(_Section):
+    enabled: bool = Field(False, description="Answer from the built-in simulator instead of any provider.")
+    latency_s: float = Field(0.0, ge=0, description="Seconds before the first byte of a simulated answer.")
+    chunk_gap_s: float = Field(0.0, ge=0, description="Seconds between chunks of a simulated stream.")
+
+
+def _default_providers() -> dict[str, ProviderSettings]:
+    return {
+        "openai": ProviderSettings(url="https://api.openai.com/v1", dialects=["openai"], key_env=""),
+        "anthropic": ProviderSettings(url="https://api.anthropic.com", dialects=["anthropic"], key_env=""),
+    }
+
+
+class Settings(BaseSettings):
+    """All settings; sections are the tables of ``agentstate.toml``. As a variable: AGENTSTATE_SERVER__PORT."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="AGENTSTATE_", env_nested_delimiter="__", extra="forbid", env_parse_none_str="null"
+    )
+
+    server: ServerSettings = Field(default_factory=ServerSettings)  # type: ignore[arg-type]
+    store: StoreSettings = Field(default_factory=StoreSettings)  # type: ignore[arg-type]
+    providers: dict[str, ProviderSettings] = Field(default_factory=_default_providers)
+    upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)  # type: ignore[arg-type]
+    replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
+    tools: ToolSettings = Field(default_factory=ToolSettings)
+    simulate: SimulateSettings = Field(default_factory=SimulateSettings)  # type: ignore[arg-type]
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
+# Short names of variables that are used often. The long form (AGENTSTATE_SECTION__NAME) works for every setting.
+SHORT_VARIABLES: dict[str, tuple[str, ...]] = {
+    "AGENTSTATE_HOST": ("server", "host"),
+    "AGENTSTATE_PORT": ("server", "port"),
+    "AGENTSTATE_ADMIN_TOKEN": ("server", "admin_token"),
+    "AGENTSTATE_DB": ("store", "url"),
+    "AGENTSTATE_OPENAI_URL": ("providers", "openai", "url"),
+    "AGENTSTATE_ANTHROPIC_URL": ("providers", "anthropic", "url"),
+}
+
+# Read by the Python wrappers and by `agentstate run`'s children, not by the server.
+CLIENT_VARIABLES = (
+    "AGENTSTATE_URL",
+    "AGENTSTATE_RUN_ID",
+    "AGENTSTATE_SESSION_ID",
+    "AGENTSTATE_CONFIG",
+    "AGENTSTATE_DATA",
+)
+
+
+def data_folder() -> Path:
+    """The user's data folder (``AGENTSTATE_DATA`` overrides): the journal and the admin token live here."""
+    override = os.environ.get("AGENTSTATE_DATA")
+    return Path(override) if override else Path(platformdirs.user_data_dir("agentstate", appauthor=False))
+
+
+def config_file(explicit: Path | None = None) -> Path | None:
+    """The settings file in force: the given one, ``AGENTSTATE_CONFIG``, the working folder's, or the user's."""
+    named = explicit or (Path(os.environ["AGENTSTATE_CONFIG"]) if os.environ.get("AGENTSTATE_CONFIG") else None)
+    if named is not None:
+        if not named.is_file():
+            raise SettingsError(f"settings file {named} does not exist")
+        return named
+    for folder in (Path.cwd(), Path(platformdirs.user_config_dir("agentstate", appauthor=False))):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+    return None
+
+
+def load(
+    file: Path | None = None, flags: dict[str, Any] | None = None, environ: dict[str, str] | None = None
+) -> Settings:
+    """Settings from file, then variables, then ``flags`` (nested like the file). Raises ``SettingsError``."""
+    path = config_file(file)
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+            raise SettingsError(f"{path}: {error}") from error
+    _merge(values, _from_environment(dict(os.environ) if environ is None else environ))
+    _merge(values, flags or {})
+    _default_provider_parts(values)
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise SettingsError(_explain(error, path)) from error
+
+
+def store_path(settings: Settings) -> Path:
+    """The SQLite file of the settings; a plain path is taken as well. Raises ``SettingsError``."""
+    url = settings.store.url
+    if not url:
+        return data_folder() / "agentstate.db"
+    if url.startswith("sqlite:///"):
+        return Path(url.removeprefix("sqlite:///"))
+    if "://" in url:
+        raise SettingsError(f"store.url {url.split('://')[0]}://… is not supported: use sqlite:///path/to/file.db")
+    return Path(url)
+
+
+def _from_environment(environ: dict[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, text in environ.items():
+        if not name.startswith("AGENTSTATE_") or name in CLIENT_VARIABLES:
+            continue
+        if name in SHORT_VARIABLES:
+            keys = SHORT_VARIABLES[name]
+        elif "__" in name:
+            keys = tuple(part.lower() for part in name.removeprefix("AGENTSTATE_").split("__"))
+        else:
+            known = [*SHORT_VARIABLES, *CLIENT_VARIABLES]
+            raise SettingsError(f"unknown variable {name}{_nearest(name, known)}")
+        _set(values, keys, _parsed(text, keys))
+    return values
+
+
+def _parsed(text: str, keys: tuple[str, ...]) -> Any:
+    """A list in a variable is comma-separated; everything else is left to the types."""
+    if keys[-1] in ("agent_keys", "dialects", "read", "idempotent"):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def _set(values: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
+    for key in keys[:-1]:
+        values = values.setdefault(key, {})
+    values[keys[-1]] = value
+
+
+def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        elif value is not None:
+            into[key] = value
+
+
+def _default_provider_parts(values: dict[str, Any]) -> None:
+    """A file that names one provider keeps the default ones, and may give only a part of theirs."""
+    given = values.get("providers")
+    if not isinstance(given, dict):
+        return
+    for name, default in _default_providers().items():
+        mine = given.setdefault(name, {})
+        if isinstance(mine, dict):
+            given[name] = default.model_dump() | mine
+
+
+def _explain(error: ValidationError, path: Path | None) -> str:
+    where = str(path) if path else "settings"
+    lines = []
+    for fault in error.errors():
+        name = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            lines.append(f"{where}: unknown setting {name}{_nearest(name, [row[0] for row in reference()])}")
+        else:
+            lines.append(f"{where}: {name}: {fault['msg']}")
+    return "\n".join(lines)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def reference() -> list[tuple[str, str, str, str]]:
+    """Every setting as (name, type, default, help); the reference page is compared with this."""
+    rows: list[tuple[str, str, str, str]] = []
+    for section, field in Settings.model_fields.items():
+        kind = field.annotation
+        prefix = section
+        if section == "providers":
+            kind, prefix = ProviderSettings, "providers.NAME"
+        assert isinstance(kind, type) and issubclass(kind, BaseModel)
+        for name, part in kind.model_fields.items():
+            if part.default_factory is not None:
+                default = repr(part.get_default(call_default_factory=True))
+            else:
+                default = "" if part.is_required() else repr(part.default)
+            shown = getattr(part.annotation, "__name__", None)
+            if shown is None or "[" in str(part.annotation):
+                shown = str(part.annotation).replace("typing.", "").replace("pydantic.types.", "")
+            rows.append((f"{prefix}.{name}", shown, default, part.description or ""))
+    return rows

@@ -1,0 +1,311 @@
+"""Owns the journal: one method for each fact that is written and each question that is read. Must not decide anything.
+
+Invariant: every write is one transaction, named after its fact; a durable one is on disk when its method returns.
+Reads see committed facts only and are made in the caller's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agentstate import clock
+from agentstate.core import lifecycle
+from agentstate.core.branching import lineage
+from agentstate.core.model import RunState, SessionStatus, State
+from agentstate.errors import Conflict
+from agentstate.store import bodies
+from agentstate.store.reader import Reader
+from agentstate.store.rows import Begun, Ending, NewRunRow, NewStep, SessionRow, shape_code
+from agentstate.store.sqlite import Lock, Writer, named
+
+T = TypeVar("T")
+log = logging.getLogger("agentstate")
+_SQL = named("write.sql")
+
+
+class Journal:
+    """The open journal of one serving process. ``read`` answers questions; the other methods write."""
+
+    def __init__(self, path: Path, busy_s: float = 5.0) -> None:
+        self.path = path
+        self.lock = Lock(path)
+        self._busy_s = busy_s
+        self._writer = Writer(path, busy_s)
+        self.read: Reader
+
+    def open(self) -> None:
+        """Claim the file, migrate it, mark what an earlier proxy left in flight. Raises ``StoreError``."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.lock.take()
+        try:
+            self._writer.start()
+            self._writer.write_now("interrupt_steps", _interrupt)
+            self.read = Reader(self.path, self._busy_s)
+        except BaseException:
+            self._writer.stop()
+            self.lock.release()
+            raise
+
+    def close(self) -> None:
+        """Write what is queued and let go of the file."""
+        self._writer.stop()
+        self.read.close()
+        self.lock.release()
+
+    async def _write(self, name: str, work: Callable[[sqlite3.Connection], T], durable: bool = True) -> T:
+        return await self._writer.write(name, work, durable)
+
+    # --- sessions and runs ---
+
+    async def open_session(self, key: str, reason: str = "first") -> SessionRow:
+        """A session of that id; made, with its first branch, where there is none."""
+
+        def work(conn: sqlite3.Connection) -> None:
+            if conn.execute("select 1 from session where key = ?", (key,)).fetchone():
+                return
+            now = clock.now()
+            session = conn.execute(_SQL["add_session"], {"key": key, "now": now}).lastrowid
+            _new_branch(conn, session or 0, None, 0, reason, None, now)
+
+        await self._write("open_session", work, durable=False)
+        found = self.read.session(key)
+        assert found is not None
+        return found
+
+    async def begin_run(self, run: NewRunRow) -> None:
+        """A run begins; a replaced one is fenced, a new generation gets a branch of its own. Known names are kept."""
+
+        def work(conn: sqlite3.Connection) -> None:
+            now = clock.now()
+            if conn.execute("select 1 from run where session = ? and name = ?", (run.session, run.name)).fetchone():
+                return
+            if run.replaces is not None:
+                _move_run(conn, run.replaces, RunState.FENCED, None, now)
+            if run.generation:
+                _new_branch(conn, run.session, None, 0, "generation", None, now)
+            base = conn.execute("select steps from session where id = ?", (run.session,)).fetchone()[0]
+            if run.generation or run.evidence == "none":
+                base = 0
+            conn.execute(
+                _SQL["add_run"],
+                {
+                    "session": run.session, "name": run.name, "named": int(run.named), "evidence": run.evidence,
+                    "owner": run.owner, "supervisor": run.supervisor, "siblings": json.dumps(run.siblings),
+                    "base": base, "hint": run.hint, "now": now,
+                },
+            )  # fmt: skip
+            status = {"session": run.session, "status": SessionStatus.RUNNING.value, "note": "", "now": now}
+            row = conn.execute("select status from session where id = ?", (run.session,)).fetchone()
+            if row[0] in (SessionStatus.COMPLETED.value, SessionStatus.FAILED.value):
+                conn.execute(_SQL["set_status"], status)
+
+        await self._write("begin_run", work, durable=False)
+
+    async def claim_cuts(self, run: int) -> None:
+        """The cut calls of a run have proved a restart; they prove no other."""
+        await self._write("claim_cuts", lambda conn: conn.execute(_SQL["claim_cuts"], {"run": run}) and None, False)
+
+    def note_owner(self, run: int, owner: str) -> None:
+        """Which process owns the sockets of a run; the first one known stays."""
+        self._later("set_owner", lambda conn: conn.execute(_SQL["set_owner"], {"run": run, "owner": owner}))
+
+    async def set_supervisor(self, run: int, pid: int | None) -> None:
+        await self._write(
+            "set_supervisor",
+            lambda conn: conn.execute(_SQL["set_supervisor"], {"run": run, "supervisor": pid}) and None,
+            durable=False,
+        )
+
+    async def end_run(self, run: int, state: RunState, exit_code: int | None) -> None:
+        """A run is over, or fenced off. Raises ``IllegalTransition``."""
+        await self._write("end_run", lambda conn: _move_run(conn, run, state, exit_code, clock.now()))
+
+    async def report_divergence(self, run: int, report: str) -> None:
+        """The first divergence of a run; a later one does not replace it."""
+        await self._write(
+            "report_divergence",
+            lambda conn: conn.execute(_SQL["set_divergence"], {"run": run, "report": report}) and None,
+        )
+
+    async def set_status(self, session: int, status: SessionStatus, note: str = "") -> None:
+        values = {"session": session, "status": status.value, "note": note, "now": clock.now()}
+        await self._write("set_status", lambda conn: conn.execute(_SQL["set_status"], values) and None)
+
+    async def roll_back(self, session: SessionRow, step_number: int) -> int:
+        """Steps from ``step_number`` on are superseded, not deleted: a new branch goes on before it. Its id."""
+
+        def work(conn: sqlite3.Connection) -> int:
+            head = conn.execute("select head from session where id = ?", (session.id,)).fetchone()[0]
+            if head != session.head:
+                raise Conflict("the session was rolled back by someone else meanwhile; look at it again")
+            now = clock.now()
+            branches = self.read.branches_with(conn, session.id)
+            opening = None
+            for branch, upto in lineage({key: row.branch for key, row in branches.items()}, head):
+                values = {"session": session.id, "branch": branch, "upto": min(upto, step_number)}
+                row = conn.execute(self.read.sql["opening_after"], values).fetchone()
+                opening = row[0] if row else opening
+            made = _new_branch(conn, session.id, head, step_number, "rollback", opening, now)
+            status = {"session": session.id, "status": SessionStatus.RUNNING.value, "note": "", "now": now}
+            conn.execute(_SQL["set_status"], status)
+            return made
+
+        return await self._write("roll_back", work)
+
+    # --- steps ---
+
+    async def begin_step(self, new: NewStep) -> Begun:
+        """A question is about to be sent for the first time. Committed when this returns, so that it survives the
+        process; the fsync comes at the latest with that of its answer, before anything is released."""
+        return await self._write("begin_step", lambda conn: _begin_step(conn, new), durable=False)
+
+    async def begin_attempt(self, step: int, was: State, new: NewStep) -> Begun:
+        """A failed or interrupted step is about to be sent again. Raises ``Conflict`` when its state has changed."""
+        lifecycle.move_step(was, State.IN_FLIGHT)
+
+        def work(conn: sqlite3.Connection) -> Begun:
+            now = clock.now()
+            tick = conn.execute(_SQL["tick"], {"session": new.session, "now": now}).fetchone()[0]
+            values = {"step": step, "started": tick, "was": was.value, "stream": shape_code(new.call.shape)}
+            row = conn.execute(_SQL["again"], values).fetchone()
+            if row is None:
+                raise Conflict("the step was taken up by another request meanwhile; ask again")
+            attempt, number = row
+            _add_attempt(conn, step, attempt, new, now)
+            return Begun(step, number, attempt)
+
+        return await self._write("begin_attempt", work, durable=False)
+
+    async def end_step(self, ending: Ending) -> None:
+        """An attempt is over: its answer, usage, cost and state, in one transaction."""
+        lifecycle.move_step(State.IN_FLIGHT, ending.state)
+        await self._write("end_step", lambda conn: _end_step(conn, ending))
+
+    async def interrupt_step(self, step: int) -> None:
+        """A step whose end could not be recorded is not in flight any more."""
+
+        def work(conn: sqlite3.Connection) -> None:
+            conn.execute(_SQL["interrupt_attempt"], {"step": step, "now": clock.now()})
+            conn.execute(_SQL["interrupt_step"], {"step": step})
+
+        await self._write("interrupt_step", work)
+
+    def serve(
+        self, run: int, step: int, outcome: str, match: str = "strict", hint: int | None = None
+    ) -> asyncio.Future[Any]:
+        """A recorded answer is handed to a run. Committed before it is released, without an fsync of its own."""
+
+        def work(conn: sqlite3.Connection) -> None:
+            values = {"run": run, "step": step, "outcome": outcome, "match": match, "hint": hint, "now": clock.now()}
+            conn.execute(_SQL["serve"], values)
+            if hint is not None:
+                conn.execute(_SQL["widen_hint"], {"run": run, "hint": hint})
+
+        return self._writer.submit("serve", work, durable=False)
+
+    def note_cut(self, run: int, step: int) -> asyncio.Future[Any]:
+        """The run's reader of the step left before the last byte."""
+        return self._later("cut", lambda conn: conn.execute(_SQL["cut"], {"run": run, "step": step}))
+
+    def _later(self, name: str, work: Callable[[sqlite3.Connection], Any]) -> asyncio.Future[Any]:
+        """A fact that nobody waits for: kept on best effort, its loss only costs money."""
+        future = self._writer.submit(name, work, durable=False)
+        future.add_done_callback(_log_loss)
+        return future
+
+
+def _log_loss(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.warning("a note was not kept: %s", error)
+
+
+def _interrupt(conn: sqlite3.Connection) -> None:
+    now = clock.now()
+    conn.execute(_SQL["interrupt_attempts"], {"now": now})
+    conn.execute(_SQL["interrupt_steps"])
+
+
+def _new_branch(
+    conn: sqlite3.Connection,
+    session: int,
+    parent: int | None,
+    upto: int,
+    reason: str,
+    opening: bytes | None,
+    now: float,
+) -> int:
+    values = {"session": session, "parent": parent, "upto": upto, "reason": reason, "opening": opening, "now": now}
+    branch = conn.execute(_SQL["add_branch"], values).lastrowid or 0
+    conn.execute(_SQL["set_head"], {"session": session, "head": branch, "now": now})
+    return branch
+
+
+def _move_run(conn: sqlite3.Connection, run: int, to: RunState, exit_code: int | None, now: float) -> None:
+    row = conn.execute("select state from run where id = ?", (run,)).fetchone()
+    if row is None or row[0] == to.value:
+        return
+    lifecycle.move_run(RunState(row[0]), to)
+    values = {"run": run, "state": to.value, "now": None if to is RunState.OPEN else now, "exit_code": exit_code}
+    conn.execute(_SQL["set_run_state"], values)
+
+
+def _begin_step(conn: sqlite3.Connection, new: NewStep) -> Begun:
+    now = clock.now()
+    call = new.call
+    tick, number = conn.execute(_SQL["tick_and_number"], {"session": new.session, "now": now}).fetchone()
+    step = conn.execute(
+        _SQL["add_step"],
+        {
+            "session": new.session, "number": number, "branch": new.branch, "run": new.run, "kind": new.kind,
+            "dialect": call.dialect, "method": call.method, "path": call.path, "model": call.model,
+            "stream": shape_code(call.shape), "fingerprint": new.fingerprint.key, "tip": new.fingerprint.tip,
+            "frame": bodies.put_blob(conn, bodies.frame_of(call), likely_known=True),
+            "node": bodies.put_transcript(conn, call), "started": tick, "hint": new.hint,
+            "retry_key": new.retry_key, "now": now,
+        },
+    ).lastrowid or 0  # fmt: skip
+    if new.opening:
+        conn.execute(_SQL["set_opening"], {"branch": new.branch, "opening": new.fingerprint.key})
+    _add_attempt(conn, step, 1, new, now)
+    return Begun(step, number, 1)
+
+
+def _add_attempt(conn: sqlite3.Connection, step: int, attempt: int, new: NewStep, now: float) -> None:
+    conn.execute(
+        _SQL["add_attempt"], {"step": step, "n": attempt, "run": new.run, "provider": new.provider, "now": now}
+    )
+    served = {"run": new.run, "outcome": new.outcome, "match": "strict", "now": now}
+    conn.execute(_SQL["serve"], {**served, "step": step, "hint": new.hint})
+    for other in new.carried:
+        conn.execute(_SQL["serve"], {**served, "step": other, "outcome": "carried", "hint": None})
+    if new.hint is not None:
+        conn.execute(_SQL["widen_hint"], {"run": new.run, "hint": new.hint})
+
+
+def _end_step(conn: sqlite3.Connection, ending: Ending) -> None:
+    now = clock.now()
+    tick = conn.execute(_SQL["tick"], {"session": ending.session, "now": now}).fetchone()[0]
+    codec, head = bodies.packed(ending.head)
+    done = conn.execute(
+        _SQL["end_attempt"],
+        {
+            "step": ending.step, "n": ending.attempt, "status": ending.status, "head": bytes([codec]) + head,
+            "body": bodies.put_blob(conn, ending.body) if ending.body else None, "released": int(ending.released),
+            "model": ending.verdict.model, "usage": ending.verdict.usage, "cost": ending.cost, "error": ending.error,
+            "broken": int(ending.verdict.broken), "now": now,
+        },
+    )  # fmt: skip
+    values = {
+        "step": ending.step, "state": ending.state.value, "finished": tick, "stream": shape_code(ending.shape),
+    }  # fmt: skip
+    moved = conn.execute(_SQL["end_step"], values)
+    if done.rowcount != 1 or moved.rowcount != 1:
+        raise Conflict("the step is not in flight any more")
+    for call in ending.verdict.calls if ending.state is State.COMPLETED else ():
+        conn.execute(_SQL["add_call"], (ending.step, call.choice, call.index, call.call_id, call.name))

@@ -1,0 +1,273 @@
+"""Owns the questions that are asked of the journal. Must not write, and must not run long on the event loop.
+
+Invariant: an answer shows committed facts only. Questions on the path of a request read a few indexed rows; lists and
+bodies of many steps are for threads with a ``Reader`` of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from agentstate.core.branching import NO_LIMIT, Branch, lineage
+from agentstate.core.divergence import Unread
+from agentstate.core.model import Entry, RunState, SessionStatus, State
+from agentstate.errors import StoreCorrupt
+from agentstate.store import bodies
+from agentstate.store.rows import AnswerRow, BranchRow, RunRow, SessionRow, StepRow, shape_of
+from agentstate.store.sqlite import connect, errors, named
+
+Lineage = Sequence[tuple[int, int]]
+
+
+class Reader:
+    """One read connection; use it in one thread at a time."""
+
+    def __init__(self, path: Path, busy_s: float = 5.0) -> None:
+        self.path = path
+        self.sql = named("read.sql")
+        self._conn = connect(path, busy_s, write=False)
+        self._decompressor = zstandard.ZstdDecompressor()
+
+    def close(self) -> None:
+        self._conn.close()
+
+    def _all(self, name: str, values: Any) -> list[Any]:
+        with errors(self.path):
+            return self._conn.execute(self.sql[name], values).fetchall()
+
+    def _one(self, name: str, values: Any) -> Any:
+        with errors(self.path):
+            return self._conn.execute(self.sql[name], values).fetchone()
+
+    def _content(self, codec: int, size: int, data: bytes) -> bytes:
+        try:
+            return bodies.unpacked(codec, size, data, self._decompressor)
+        except ValueError as error:
+            raise StoreCorrupt(f"a body in {self.path} is damaged ({error}); run `agentstate doctor`") from error
+
+    # --- sessions and runs ---
+
+    def session(self, key: str) -> SessionRow | None:
+        row = self._one("session", (key,))
+        return _session(row) if row else None
+
+    def sessions(self, limit: int, after: SessionRow | None = None, status: str = "") -> list[SessionRow]:
+        """Latest change first; ``after``: the last row of the page before."""
+        values = {
+            "limit": limit, "status": status,
+            "updated": after.updated_at if after else None, "id": after.id if after else 0,
+        }  # fmt: skip
+        return [_session(row) for row in self._all("sessions", values)]
+
+    def branches(self, session: int) -> dict[int, BranchRow]:
+        return _branches(self._all("branches", (session,)))
+
+    def branches_with(self, conn: sqlite3.Connection, session: int) -> dict[int, BranchRow]:
+        """The same as a writer's transaction sees it."""
+        return _branches(conn.execute(self.sql["branches"], (session,)).fetchall())
+
+    def run(self, session: int, name: str) -> RunRow | None:
+        row = self._one("run_by_name", (session, name))
+        return _run(row) if row else None
+
+    def runs(self, session: int, limit: int = 50) -> list[RunRow]:
+        """Newest first."""
+        return [_run(row) for row in self._all("runs", (session, limit))]
+
+    def has_cut(self, run: int) -> bool:
+        return self._one("has_cut", (run,)) is not None
+
+    def advanced(self, run: int) -> bool:
+        return bool(self._one("served_count", (run,))[0] >= 2)
+
+    def hint_used(self, run: int, hint: int) -> bool:
+        return self._one("hint_used", (run, hint)) is not None
+
+    # --- the decision ---
+
+    def entries(self, shown: Lineage, fingerprint: bytes, run: int, siblings: tuple[int, ...] = ()) -> list[Entry]:
+        """The steps of a fingerprint on the shown branches, in recorded order, as ``run`` sees them."""
+        rows: list[Any] = []
+        for branch, upto in shown:
+            rows += self._all("entries", {"branch": branch, "fingerprint": fingerprint, "run": run, "upto": upto})
+        if len(shown) > 1:
+            rows.sort(key=lambda row: row[1])
+        taken = self._taken(rows, siblings)
+        return [self._entry(row, run, taken, siblings) for row in rows]
+
+    def _taken(self, rows: Sequence[Any], siblings: tuple[int, ...]) -> set[int]:
+        if not siblings or not rows:
+            return set()
+        values = {"steps": json.dumps([row[0] for row in rows]), "runs": json.dumps(siblings)}
+        return {row[0] for row in self._all("served_to_any", values)}
+
+    def _entry(self, row: Any, run: int, taken: set[int], siblings: tuple[int, ...]) -> Entry:
+        step, number, asker, state, status, started, finished, hint, retry_key, broken, cut, _stream = row
+        went_on = deaths = 0
+        if state == State.FAILED:
+            values = {"run": asker, "step": step, "finished": finished}
+            went_on = self._one("went_on", values) is not None
+        if broken:
+            deaths = self.deaths(step, run)
+        return Entry(
+            step, number, asker, State(state), status, started, finished, cut is not None, bool(cut),
+            step in taken or asker in siblings, went_on=bool(went_on), deaths=deaths, hint=hint,
+            retry_key=retry_key, broken=bool(broken),
+        )  # fmt: skip
+
+    def deaths(self, step: int, run: int) -> int:
+        """How many other runs were given nothing after this step."""
+        return int(self._one("deaths", {"step": step, "run": run})[0])
+
+    def unread(self, session: int, shown: Lineage, run: RunRow, start: int = 0, limit: int = 256) -> list[Unread]:
+        """Completed steps of earlier runs that ``run`` was not given, without the effects of their answers."""
+        found = []
+        for branch, upto in shown:
+            values = {
+                "session": session, "from": start, "upto": min(upto, run.base), "branch": branch, "run": run.id,
+                "limit": limit,
+            }  # fmt: skip
+            found += self._all("unread", values)
+        found.sort(key=lambda row: row[1])
+        taken = self._taken(found, run.siblings)
+        return [
+            Unread(row[0], row[1], row[2], row[3], row[4])
+            for row in found
+            if row[0] not in taken and row[5] not in run.siblings
+        ]
+
+    def first_unread(self, session: int, run: RunRow, start: int) -> int | None:
+        """The lowest number, from ``start`` on, of a step that existed when the run began and was not given to it."""
+        values = {"session": session, "from": start, "base": run.base, "run": run.id}
+        number = self._one("first_unread_number", values)[0]
+        return None if number is None else int(number)
+
+    def tool_names(self, steps: Iterable[int]) -> dict[int, tuple[str, ...]]:
+        """The tools that the answers of these steps call."""
+        found: dict[int, tuple[str, ...]] = {}
+        for step, name in self._all("call_names", {"steps": json.dumps(list(steps))}):
+            found[step] = (*found.get(step, ()), name)
+        return found
+
+    def call_owners(self, session: int, ids: Iterable[str]) -> list[tuple[int, str, str]]:
+        """(step, call id, tool) of the answers of this session that handed out these call ids."""
+        rows = self._all("call_owners", {"session": session, "ids": json.dumps(list(ids))})
+        return [(row[0], row[1], row[2]) for row in rows]
+
+    def overlapped(self, session: int, branch: int, number: int, started: int, finished: int) -> list[int]:
+        """The steps that overlapped one and finished before it."""
+        values = {"session": session, "branch": branch, "number": number, "started": started, "finished": finished}
+        return [row[0] for row in self._all("overlapped", values)]
+
+    def served_among(self, run: int, steps: Iterable[int]) -> set[int]:
+        return {row[0] for row in self._all("served_steps", {"run": run, "steps": json.dumps(list(steps))})}
+
+    # --- bodies ---
+
+    def answer(self, step: int) -> AnswerRow:
+        """The recorded answer of a step. Raises ``StoreCorrupt``."""
+        (
+            status, head, codec, size, data, stream, model, number, started, finished, branch, usage, cost, dialect,
+            state, _hash,
+        ) = self._one("answer", (step,))  # fmt: skip
+        body = b"" if data is None else self._content(codec, size, data)
+        return AnswerRow(
+            number, branch, State(state), dialect, status, self.head_of(head), body, shape_of(stream), model, started,
+            finished, usage, cost,
+        )  # fmt: skip
+
+    def head_of(self, stored: bytes | None) -> bytes:
+        if not stored:
+            return b""
+        if stored[0] == 0:
+            return bytes(stored[1:])
+        try:
+            return self._decompressor.decompress(stored[1:])
+        except zstandard.ZstdError as error:
+            raise StoreCorrupt(f"response headers in {self.path} are damaged; run `agentstate doctor`") from error
+
+    def blob(self, blob: int) -> bytes:
+        row = self._one("blob", (blob,))
+        if row is None:
+            raise StoreCorrupt(f"a body in {self.path} is missing; run `agentstate doctor`")
+        return self._content(row[0], row[1], row[2])
+
+    def request(self, step: int) -> tuple[str, str, str, bytes]:
+        """(dialect, method, path, exact body) of a step's request. Raises ``StoreCorrupt``."""
+        dialect, method, path, frame, node, _fingerprint, _tip = self._one("request", (step,))
+        messages = []
+        if node is not None:
+            messages = [self._content(*row) for row in self._all("transcript", {"node": node})]
+        return dialect, method, path, bodies.join(self.blob(frame), messages)
+
+    # --- lists ---
+
+    def steps(self, session: int, start: int = 0, upto: int = NO_LIMIT, limit: int = 1000) -> list[StepRow]:
+        """Steps by number, without bodies."""
+        values = {"session": session, "from": start, "upto": upto, "limit": limit}
+        return [_step(row) for row in self._all("steps", values)]
+
+    def step_by_number(self, session: int, number: int) -> int | None:
+        row = self._one("step_by_number", (session, number))
+        return None if row is None else int(row[0])
+
+    def run_counts(self, run: int) -> dict[str, tuple[int, int, float | None, int]]:
+        """By outcome: (steps, handed out again, recorded cost in USD of replayed ones, of how many it is unknown)."""
+        return {row[0]: (row[1], row[2] or 0, row[3], row[4] or 0) for row in self._all("run_counts", (run,))}
+
+    def run_paid(self, run: int) -> tuple[int, float | None, int]:
+        """(attempts sent, their known cost in USD, answered ones whose cost is unknown)."""
+        row = self._one("run_paid", (run, run))
+        return int(row[0]), row[1], int(row[2] or 0)
+
+    def session_totals(self, session: int) -> tuple[int, int, float | None, int]:
+        """(steps, failed ones, known cost in USD, runs)."""
+        row = self._one("session_totals", {"session": session})
+        return int(row[0]), int(row[1] or 0), row[2], int(row[3])
+
+    def served_of(self, steps: Iterable[int]) -> list[tuple[int, str, str, str, bool, int, float]]:
+        """(step, run, outcome, match, cut, joins, time) of each hand-out."""
+        rows = self._all("served_of_steps", {"steps": json.dumps(list(steps))})
+        return [(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6]) for row in rows]
+
+    def shown(self, session: SessionRow) -> tuple[tuple[int, int], ...]:
+        """The branches that the session's head shows."""
+        return lineage({key: row.branch for key, row in self.branches(session.id).items()}, session.head)
+
+    def check(self) -> list[str]:
+        """SQLite's own integrity check; empty: sound."""
+        with errors(self.path):
+            rows = self._conn.execute("pragma integrity_check(20)").fetchall()
+        return [row[0] for row in rows if row[0] != "ok"]
+
+    def raw(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        """For ``doctor`` and tests: a statement of their own."""
+        with errors(self.path):
+            return self._conn.execute(sql, values)
+
+
+def _session(row: Any) -> SessionRow:
+    return SessionRow(row[0], row[1], SessionStatus(row[2]), *row[3:])
+
+
+def _branches(rows: Iterable[Any]) -> dict[int, BranchRow]:
+    return {row[0]: BranchRow(Branch(row[0], row[1], row[2]), row[3], row[4], row[5]) for row in rows}
+
+
+def _run(row: Any) -> RunRow:
+    return RunRow(
+        row[0], row[1], bool(row[2]), row[3], row[4], row[5], RunState(row[6]), tuple(json.loads(row[7])), *row[8:]
+    )
+
+
+def _step(row: Any) -> StepRow:
+    fields: tuple[Any, ...] = (
+        *row[:5], State(row[5]), *row[6:9], shape_of(row[9]), *row[10:21], row[21] is not None, row[22],
+    )  # fmt: skip
+    return StepRow(*fields)

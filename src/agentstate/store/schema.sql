@@ -1,0 +1,129 @@
+-- The journal as a fresh database has it. migrations/ must end with exactly this (a test compares them).
+
+create table session (
+    id          integer primary key,
+    key         text    not null unique,           -- the id that agents use
+    status      text    not null default 'RUNNING',
+    head        integer not null default 0,        -- the branch that new requests see
+    clock       integer not null default 0,        -- ticks at every begin and end of a step: order without wall time
+    steps       integer not null default 0,        -- the next step's number
+    note        text    not null default '',       -- why it is paused or failed, as JSON
+    created_at  real    not null,
+    updated_at  real    not null
+) strict;
+create index session_updated on session (updated_at);
+
+create table branch (
+    id          integer primary key,
+    session     integer not null references session (id),
+    parent      integer,
+    upto        integer not null,                  -- steps of the parent below this number are shared
+    reason      text    not null,                  -- first, generation, rollback
+    opening     blob,                              -- fingerprint of its first step
+    created_at  real    not null
+) strict;
+create index branch_session on branch (session);
+
+create table run (
+    id          integer primary key,
+    session     integer not null references session (id),
+    name        text    not null,
+    named       integer not null,                  -- came with a run id
+    evidence    text    not null,
+    owner       text    not null default '',       -- pid:start of the process that owns its sockets
+    supervisor  integer,                           -- pid of the `agentstate run` that watches it
+    state       text    not null default 'open',
+    siblings    text    not null default '[]',     -- runs alive when it began, as JSON
+    base        integer not null,                  -- steps below this number existed when it began
+    hint_min    integer,
+    hint_max    integer,
+    divergence  text,                              -- the report of its first divergence, as JSON
+    exit_code   integer,
+    started_at  real    not null,
+    ended_at    real,
+    unique (session, name)
+) strict;
+
+create table blob (
+    id          integer primary key,
+    hash        blob    not null unique,           -- sha256 of the content
+    codec       integer not null,                  -- 0 plain, 1 zstd
+    size        integer not null,
+    data        blob    not null
+) strict;
+
+create table node (                                -- a transcript: its last message and the node before it
+    id          integer primary key,
+    hash        blob    not null unique,           -- sha256 of the parent's hash and the message's
+    parent      integer,
+    blob        integer not null
+) strict;
+
+create table step (
+    id          integer primary key,
+    session     integer not null references session (id),
+    number      integer not null,
+    branch      integer not null,
+    run         integer not null,                  -- that first asked
+    kind        text    not null,
+    state       text    not null,
+    dialect     text    not null,
+    method      text    not null,
+    path        text    not null,
+    model       text    not null,
+    stream      integer not null,                  -- recorded shape: 1 stream, 2 with usage chunk
+    fingerprint blob    not null,
+    tip         blob    not null,
+    frame       integer not null,                  -- blob: the body around the messages
+    node        integer,                           -- the messages
+    attempts    integer not null default 1,
+    started     integer not null,                  -- ticks
+    finished    integer not null default 0,
+    hint        integer,
+    retry_key   blob    not null default x'',
+    created_at  real    not null,
+    unique (session, number)
+) strict;
+create index step_fingerprint on step (branch, fingerprint);
+
+create table attempt (
+    step        integer not null,
+    n           integer not null,                  -- from 1
+    run         integer not null,                  -- that caused it
+    provider    text    not null,
+    status      integer not null default 0,        -- HTTP status, 0: none came
+    head        blob,                              -- response headers, packed JSON
+    body        integer,                           -- blob: the bytes that were received
+    released    integer not null default 0,        -- 1: they were given to an agent as the answer
+    model       text    not null default '',       -- who really answered
+    usage       text    not null default '',
+    cost        real,                              -- USD; null: unknown
+    error       text    not null default '',
+    broken      integer not null default 0,
+    started_at  real    not null,
+    finished_at real,
+    primary key (step, n)
+) strict, without rowid;
+
+create table served (
+    run         integer not null,
+    step        integer not null,
+    outcome     text    not null,
+    match       text    not null default 'strict',
+    hint        integer,
+    cut         integer not null default 0,        -- its reader left before the last byte
+    joins       integer not null default 0,        -- how often it was handed to the run once more
+    at          real    not null,
+    primary key (run, step)
+) strict, without rowid;
+create index served_step on served (step);
+
+create table call (                                -- tool calls that answers propose
+    step        integer not null,
+    choice      integer not null,
+    place       integer not null,
+    call_id     text    not null,
+    name        text    not null,
+    primary key (step, choice, place)
+) strict, without rowid;
+create index call_id on call (call_id);

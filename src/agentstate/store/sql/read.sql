@@ -1,0 +1,135 @@
+-- Statements of readers. Each answers one question of journal.py.
+
+-- name: session
+select id, key, status, head, clock, steps, note, created_at, updated_at from session where key = ?;
+
+-- name: sessions
+select s.id, s.key, s.status, s.head, s.clock, s.steps, s.note, s.created_at, s.updated_at from session s
+where (:status = '' or s.status = :status)
+  and (:updated is null or s.updated_at < :updated or (s.updated_at = :updated and s.id < :id))
+order by s.updated_at desc, s.id desc limit :limit;
+
+-- name: branches
+select id, parent, upto, reason, opening, created_at from branch where session = ?;
+
+-- name: run_by_name
+select id, name, named, evidence, owner, supervisor, state, siblings, base, hint_min, hint_max, divergence, exit_code,
+       started_at, ended_at
+from run where session = ? and name = ?;
+
+-- name: runs
+select id, name, named, evidence, owner, supervisor, state, siblings, base, hint_min, hint_max, divergence, exit_code,
+       started_at, ended_at
+from run where session = ? order by id desc limit ?;
+
+-- name: entries
+select s.id, s.number, s.run, s.state, a.status, s.started, s.finished, s.hint, s.retry_key, a.broken, v.cut, s.stream
+from step s
+join attempt a on a.step = s.id and a.n = s.attempts
+left join served v on v.run = :run and v.step = s.id
+where s.branch = :branch and s.fingerprint = :fingerprint and s.number < :upto
+order by s.number;
+
+-- name: served_to_any
+select distinct step from served where step in (select value from json_each(:steps)) and run in (select value from json_each(:runs));
+
+-- name: went_on
+select 1 from served w join step t on t.id = w.step where w.run = :run and w.step > :step and t.started > :finished limit 1;
+
+-- name: deaths
+select count(*) from served v
+where v.step = :step and v.run <> :run and v.cut = 0
+  and not exists (select 1 from served w where w.run = v.run and w.at > v.at);
+
+-- name: unread
+select s.id, s.number, s.started, s.finished, s.tip, s.run
+from step s
+where s.session = :session and s.number >= :from and s.number < :upto and s.branch = :branch and s.state = 'completed'
+  and s.run < :run and s.dialect <> 'pure'
+  and not exists (select 1 from served v where v.run = :run and v.step = s.id)
+order by s.number limit :limit;
+
+-- name: first_unread_number
+select min(s.number) from step s
+where s.session = :session and s.number >= :from and s.number < :base
+  and not exists (select 1 from served v where v.run = :run and v.step = s.id);
+
+-- name: call_names
+select step, name from call where step in (select value from json_each(:steps)) order by step, choice, place;
+
+-- name: call_owners
+select c.step, c.call_id, c.name, s.session from call c join step s on s.id = c.step
+where c.call_id in (select value from json_each(:ids)) and s.session = :session;
+
+-- name: overlapped
+select s.id from step s
+where s.session = :session and s.number between :number - 64 and :number + 64 and s.branch = :branch
+  and s.state = 'completed' and s.finished > :started and s.finished < :finished;
+
+-- name: served_steps
+select step from served where run = :run and step in (select value from json_each(:steps));
+
+-- name: has_cut
+select 1 from served where run = ? and cut = 1 limit 1;
+
+-- name: served_count
+select count(*) from (select 1 from served where run = ? limit 2);
+
+-- name: hint_used
+select 1 from served where run = ? and hint = ? limit 1;
+
+-- name: opening_after
+select fingerprint from step where session = :session and branch = :branch and number < :upto order by number limit 1;
+
+-- name: answer
+select a.status, a.head, b.codec, b.size, b.data, s.stream, a.model, s.number, s.started, s.finished, s.branch, a.usage, a.cost, s.dialect, s.state, b.hash
+from step s join attempt a on a.step = s.id and a.n = s.attempts
+left join blob b on b.id = a.body
+where s.id = ?;
+
+-- name: request
+select s.dialect, s.method, s.path, s.frame, s.node, s.fingerprint, s.tip from step s where s.id = ?;
+
+-- name: blob
+select codec, size, data, hash from blob where id = ?;
+
+-- name: transcript
+with recursive up (id, parent, blob, depth) as (
+    select id, parent, blob, 0 from node where id = :node
+    union all
+    select n.id, n.parent, n.blob, up.depth + 1 from node n join up on n.id = up.parent
+)
+select b.codec, b.size, b.data from up join blob b on b.id = up.blob order by up.depth desc;
+
+-- name: steps
+select s.id, s.number, s.branch, s.run, s.kind, s.state, s.dialect, s.path, s.model, s.stream, s.fingerprint, s.attempts,
+       s.created_at, s.hint, a.status, a.model, a.usage, a.cost, a.error, a.started_at, a.finished_at, a.body, a.provider
+from step s join attempt a on a.step = s.id and a.n = s.attempts
+where s.session = :session and s.number >= :from and s.number <= :upto
+order by s.number limit :limit;
+
+-- name: step_by_number
+select id from step where session = ? and number = ?;
+
+-- name: run_counts
+select v.outcome, count(*), sum(v.joins), sum(case when v.outcome in ('replay', 'joined', 'memo') then a.cost end),
+       sum(case when v.outcome in ('replay', 'joined', 'memo') and s.state = 'completed' and a.cost is null then 1 else 0 end)
+from served v join step s on s.id = v.step join attempt a on a.step = s.id and a.n = s.attempts
+where v.run = ? group by v.outcome;
+
+-- name: run_paid
+select count(*), sum(cost), sum(case when cost is null and status between 200 and 299 then 1 else 0 end) from attempt a
+where a.run = ? and a.step in (select step from served where run = ?);
+
+-- name: session_totals
+select count(*), sum(case when s.state = 'failed' then 1 else 0 end),
+       (select sum(a.cost) from attempt a join step t on t.id = a.step where t.session = :session),
+       (select count(*) from run r where r.session = :session)
+from step s where s.session = :session;
+
+-- name: served_of_steps
+select v.step, r.name, v.outcome, v.match, v.cut, v.joins, v.at from served v join run r on r.id = v.run
+where v.step in (select value from json_each(:steps)) order by v.at;
+
+-- name: attempts_of
+select n, run, provider, status, model, usage, cost, error, started_at, finished_at, body, released from attempt where step = ? order by n;

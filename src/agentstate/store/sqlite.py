@@ -1,0 +1,339 @@
+"""Owns the SQLite file: opening, migrating, one writer thread with group commit, reads. Must not know what it keeps.
+
+Invariant: a write's future resolves only after its transaction is committed, and, unless it said it can do without,
+after an fsync. A write that fails leaves nothing behind and does not spoil the others of its group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agentstate.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreNewer, StoreReadOnly
+
+T = TypeVar("T")
+
+APPLICATION_ID = 0x41675374  # "AgSt"
+GROUP = 64  # most writes in one transaction; larger groups only add latency
+CHECKPOINT_PAGES = 4000  # about 16 MB of WAL before SQLite moves it into the file
+HERE = Path(__file__).parent
+
+
+def migrations() -> list[tuple[int, str]]:
+    """(version, SQL) in order."""
+    files = sorted((HERE / "migrations").glob("[0-9]*.sql"))
+    return [(int(file.name[:4]), file.read_text("utf-8")) for file in files]
+
+
+VERSION = migrations()[-1][0]
+
+
+def mapped(error: sqlite3.Error, path: Path) -> StoreError:
+    """SQLite's error as ours, with what to do next."""
+    text = str(error)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreLocked(f"the journal {path} is locked by another program; close it or wait, then try again")
+    if code == sqlite3.SQLITE_FULL or "disk is full" in text:
+        return StoreFull(f"the disk of the journal {path} is full; free space, nothing else is needed")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return StoreReadOnly(f"the journal {path} cannot be written ({text}); check its folder and permissions")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreCorrupt(
+            f"the journal {path} is damaged ({text}); run `agentstate doctor`, restore a backup or move the file away"
+        )
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreError(f"the journal {path} cannot be read or written ({text}); check the disk")
+    return StoreError(f"the journal {path} refused: {text}")
+
+
+def connect(path: Path, busy_s: float, write: bool = True) -> sqlite3.Connection:
+    """A connection in autocommit mode, settings applied. Raises ``StoreError``."""
+    try:
+        if not write and not path.exists():
+            raise StoreReadOnly(f"there is no journal at {path}")
+        mode = "rwc" if write else "ro"
+        uri = f"{path.absolute().as_uri()}?mode={mode}"
+        conn = sqlite3.connect(
+            uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        conn.execute(f"pragma busy_timeout = {int(busy_s * 1000)}")
+        conn.execute("pragma cache_size = -8000")
+        conn.execute("pragma mmap_size = 268435456")
+        conn.execute("pragma temp_store = memory")
+        if not write:
+            conn.execute("pragma query_only = 1")
+        return conn
+    except sqlite3.Error as error:
+        raise mapped(error, path) from error
+
+
+def prepare(conn: sqlite3.Connection, path: Path) -> None:
+    """Bring a file to the present schema: fresh, or by migrations. Raises ``StoreError``."""
+    try:
+        version = conn.execute("pragma user_version").fetchone()[0]
+        ours = conn.execute("pragma application_id").fetchone()[0] == APPLICATION_ID
+        empty = not ours and conn.execute("select count(*) from sqlite_master").fetchone()[0] == 0
+        if not ours and not empty:
+            raise StoreCorrupt(f"{path} is a database of another program; name another file with --db")
+        if version > VERSION:
+            raise StoreNewer(
+                f"the journal {path} was written by a newer AgentState (schema {version}, this one knows {VERSION}); "
+                "upgrade agentstate-proxy or name another file with --db"
+            )
+        if empty:
+            conn.execute("pragma auto_vacuum = incremental")
+        conn.execute("pragma journal_mode = wal")
+        conn.execute("pragma synchronous = full")
+        conn.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        if empty:
+            fresh(conn)
+        else:
+            migrate(conn, version)
+    except sqlite3.Error as error:
+        raise mapped(error, path) from error
+
+
+def fresh(conn: sqlite3.Connection) -> None:
+    """Make the schema in an empty file, in one transaction."""
+    _script(conn, (HERE / "schema.sql").read_text("utf-8"), VERSION)
+
+
+def migrate(conn: sqlite3.Connection, version: int) -> None:
+    """Apply the migrations after ``version``, each in one transaction."""
+    for number, sql in migrations():
+        if number > version:
+            _script(conn, sql, number)
+
+
+def _script(conn: sqlite3.Connection, sql: str, version: int) -> None:
+    conn.executescript(
+        f"begin immediate;\n{sql}\npragma user_version = {version};\npragma application_id = {APPLICATION_ID};\ncommit;"
+    )
+
+
+@dataclass(slots=True)
+class _Write:
+    name: str
+    work: Callable[[sqlite3.Connection], Any]
+    durable: bool
+    loop: asyncio.AbstractEventLoop | None
+    future: asyncio.Future[Any] | None
+    result: Any = None
+    error: BaseException | None = None
+    done: threading.Event | None = field(default=None)
+
+
+class Writer:
+    """The only thread that writes. Writes queue up while it commits and then share the next transaction."""
+
+    def __init__(self, path: Path, busy_s: float) -> None:
+        self._path = path
+        self._busy_s = busy_s
+        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._conn: sqlite3.Connection | None = None
+        self._full = True
+        self._thread = threading.Thread(target=self._run, name="agentstate-journal-writer", daemon=True)
+        self._ready = threading.Event()
+        self._fault: BaseException | None = None
+
+    def start(self) -> None:
+        """Open and migrate the file. Raises ``StoreError``."""
+        self._thread.start()
+        self._ready.wait()
+        if self._fault is not None:
+            raise self._fault
+
+    def stop(self) -> None:
+        """Finish what is queued, then close the file."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+
+    async def write(self, name: str, work: Callable[[sqlite3.Connection], T], durable: bool = True) -> T:
+        """Run ``work`` in the writer's next transaction. ``name`` names the fact. Raises ``StoreError``."""
+        return await self.submit(name, work, durable)  # type: ignore[no-any-return]
+
+    def submit(self, name: str, work: Callable[[sqlite3.Connection], Any], durable: bool = True) -> asyncio.Future[Any]:
+        """Queue ``work`` at once; the future resolves after the commit."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._queue.put(_Write(name, work, durable, loop, future))
+        return future
+
+    def write_now(self, name: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The same for callers without an event loop; blocks."""
+        item = _Write(name, work, True, None, None, done=threading.Event())
+        self._queue.put(item)
+        assert item.done is not None
+        item.done.wait()
+        if item.error is not None:
+            raise item.error
+        return item.result  # type: ignore[no-any-return]
+
+    def _run(self) -> None:
+        try:
+            self._conn = connect(self._path, self._busy_s)
+            prepare(self._conn, self._path)
+        except BaseException as error:  # noqa: BLE001 - handed to start(), which raises it
+            self._fault = error
+            self._ready.set()
+            return
+        self._ready.set()
+        while True:
+            group = self._take()
+            if group:
+                self._commit(group)
+                self._resolve(group)
+            else:
+                break
+        self._conn.close()
+
+    def _take(self) -> list[_Write]:
+        """The next writes, in order; empty: stop."""
+        first = self._queue.get()
+        if first is None:
+            return []
+        group = [first]
+        while len(group) < GROUP:
+            try:
+                more = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if more is None:
+                self._queue.put(None)
+                break
+            group.append(more)
+        return group
+
+    def _commit(self, group: list[_Write]) -> None:
+        """One transaction for all; where one write fails, each gets a transaction of its own."""
+        try:
+            self._transaction(group)
+        except BaseException as error:  # noqa: BLE001 - kept with the write it belongs to
+            if len(group) == 1:
+                group[0].error = mapped(error, self._path) if isinstance(error, sqlite3.Error) else error
+                return
+            for item in group:
+                self._commit([item])
+
+    def _transaction(self, group: list[_Write]) -> None:
+        conn = self._conn
+        assert conn is not None
+        self._sync(conn, any(item.durable for item in group))
+        conn.execute("begin immediate")
+        try:
+            for item in group:
+                item.result = item.work(conn)
+            conn.execute("commit")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):  # SQLite has rolled back by itself after some errors
+                conn.execute("rollback")
+            raise
+
+    def _sync(self, conn: sqlite3.Connection, full: bool) -> None:
+        if full != self._full:
+            conn.execute("pragma synchronous = full" if full else "pragma synchronous = normal")
+            self._full = full
+
+    @staticmethod
+    def _resolve(group: list[_Write]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Write]] = {}
+        for item in group:
+            if item.loop is not None:
+                by_loop.setdefault(item.loop, []).append(item)
+            elif item.done is not None:
+                item.done.set()
+        for loop, items in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                loop.call_soon_threadsafe(_hand_over, items)
+
+
+def _hand_over(items: list[_Write]) -> None:
+    for item in items:
+        future = item.future
+        if future is None or future.done():
+            continue
+        if item.error is not None:
+            future.set_exception(item.error)
+        else:
+            future.set_result(item.result)
+
+
+class Lock:
+    """The serving process's claim on a journal file: an advisory lock on ``<file>.lock``, which names its address."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.with_name(path.name + ".lock")
+        self._file: int | None = None
+
+    def take(self) -> None:
+        """Raises ``StoreLocked`` when another process serves this journal."""
+        try:
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreReadOnly(f"{self.path} cannot be written: {error.strerror}; check its folder") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            other = self.read(self.path)
+            os.close(self._file)
+            self._file = None
+            raise StoreLocked(
+                f"the journal is already served by process {other.get('pid', '?')} at {other.get('url', '?')}; "
+                "use that one, or name another file with --db"
+            ) from None
+
+    def tell(self, url: str) -> None:
+        """Write down who serves and where."""
+        assert self._file is not None
+        line = json.dumps({"pid": os.getpid(), "url": url}).encode() + b"\n"
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, line, 0)
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.ftruncate(self._file, 0)
+            os.close(self._file)
+            self._file = None
+
+    @staticmethod
+    def read(path: Path) -> dict[str, Any]:
+        """What a lock file says; empty when it says nothing."""
+        try:
+            found = json.loads(path.read_text("utf-8") or "{}")
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def named(file: str) -> dict[str, str]:
+    """The statements of ``sql/<file>``, by the name in their ``-- name:`` line."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in (HERE / "sql" / file).read_text("utf-8").splitlines():
+        if line.startswith("-- name:"):
+            name = line.removeprefix("-- name:").strip()
+            found[name] = ""
+        elif name and not line.startswith("--"):
+            found[name] += line + "\n"
+    return {key: text.strip().rstrip(";") for key, text in found.items()}
+
+
+@contextlib.contextmanager
+def errors(path: Path) -> Iterator[None]:
+    """Maps SQLite's errors of a read."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise mapped(error, path) from error

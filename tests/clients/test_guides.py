@@ -1,0 +1,100 @@
+"""The guides are held to the code: every snippet in them is run before the simulator."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.clients.lives import OTHER, Life, environment, other_python, python
+from tests.support.proxy import ROOT, Proxy
+
+pytestmark = pytest.mark.xdist_group("clients-guides")
+
+GUIDES = ROOT / "docs" / "guides"
+NAMES = ("any-language.md", "crewai.md", "langchain.md", "node.md", "openai.md")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ADDRESS = "http://localhost:8080"
+RUNNABLE = ("python", "sh", "js")
+QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false"}
+
+
+def _snippets(kinds: tuple[str, ...]) -> list[tuple[str, int, str, str]]:
+    """(guide, number within it, language, text) of the fenced blocks of these languages."""
+    return [
+        (name, number, found[1], found[2])
+        for name in NAMES
+        for number, found in enumerate(FENCE.finditer((GUIDES / name).read_text()))
+        if found[1] in kinds
+    ]
+
+
+SNIPPETS = _snippets(RUNNABLE)
+
+
+def _command(guide: str, language: str, script: Path) -> list[str]:
+    if language == "python":
+        return other_python(script, needs="crewai") if guide == "crewai.md" else python(script)
+    if language == "js":
+        node = shutil.which("node")
+        if node is None or not (OTHER / "node_modules" / "openai").is_dir():
+            pytest.skip(f"openai-node is not installed in {OTHER.name}: `make test-clients` installs it")
+        (script.parent / "node_modules").symlink_to(OTHER / "node_modules")
+        return [node, str(script)]
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed here")
+    return ["sh", "-eu", str(script)]
+
+
+@pytest.mark.parametrize(
+    ("guide", "number", "language", "text"), SNIPPETS, ids=[f"{row[0]}-{row[1]}-{row[2]}" for row in SNIPPETS]
+)
+def test_a_snippet_does_what_its_guide_says(
+    lives: list[Life], simulator: Proxy, tmp_path: Path, guide: str, number: int, language: str, text: str
+) -> None:
+    suffix = {"python": ".py", "js": ".mjs", "sh": ".sh"}[language]
+    script = tmp_path / f"snippet{number}{suffix}"
+    script.write_text(text.replace(ADDRESS, simulator.url))
+    before = _completed(simulator)
+    life = Life(_command(guide, language, script), environment(simulator.url, HOME=str(tmp_path), **QUIET), tmp_path)
+    lives.append(life)
+    life.output()
+    after = _completed(simulator)
+    named = [session for session in after if session in text]
+    assert named, f"the snippet names none of the sessions {sorted(after)}"
+    # Told again in another snippet of the guide, a session's first question is answered from its journal.
+    assert any(after[session] > before.get(session, 0) or session in before for session in named)
+
+
+def _completed(proxy: Proxy) -> dict[str, int]:
+    """Completed steps by session."""
+    return {
+        row["id"]: sum(step["state"] == "completed" for step in proxy.control.steps(row["id"]))
+        for row in proxy.control.get("/api/sessions?limit=1000")
+    }
+
+
+def test_every_guide_is_there_short_and_tells_the_same_four_things() -> None:
+    for name in NAMES:
+        text = (GUIDES / name).read_text()
+        titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
+        assert titles[0] == "In 30 seconds"
+        assert {"How a restart is known", "What to watch for"} <= set(titles), name
+        assert "Your tools run again" in text or "Your own tools run again" in text, name
+        assert "not after the process" in text, name
+        assert len(text.splitlines()) <= 120, name
+
+
+def test_every_fenced_block_is_run_or_is_a_console() -> None:
+    for name in NAMES:
+        kinds = [found[1] for found in FENCE.finditer((GUIDES / name).read_text())]
+        assert set(kinds) <= {*RUNNABLE, "console"}, name
+        assert set(kinds) & set(RUNNABLE), f"{name} has no snippet that is run"
+
+
+def test_links_between_guides_lead_somewhere() -> None:
+    for name in NAMES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", (GUIDES / name).read_text()):
+            assert (GUIDES / target).resolve().exists(), f"{name} links to {target}"

@@ -1,0 +1,201 @@
+"""The proxy is killed before, in and after every write that its journal names, and loses nothing that it released."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.crash.agents import (
+    FLAKY,
+    LEAVES,
+    TOOL,
+    Agent,
+    Ledger,
+    Load,
+    Program,
+    Provider,
+    assert_states_after_restart,
+    linear,
+    settle,
+)
+from tests.support import chat, crashing_server
+from tests.support.crashing_server import command
+from tests.support.proxy import CLI, Proxy
+from tests.support.upstream import Upstream
+
+# name -> which write of that name kills; chosen so that other calls are under way
+UNDER_LOAD = {
+    "open_session": 2,
+    "begin_run": 3,
+    "begin_step": 5,
+    "end_step": 4,
+    "begin_attempt": 2,
+    "serve": 2,
+    "cut": 1,
+    "claim_cuts": 1,
+    "set_owner": 1,
+    "report_divergence": 1,
+}
+BY_CONTROL = ("set_supervisor", "end_run", "set_status", "roll_back")
+AT_START = ("interrupt_steps",)
+
+LINEAR = [("first", False), ("second", True), (FLAKY, False), (TOOL, True), ("last", False)]
+QUESTIONS: dict[str, list[tuple[str, bool]]] = {
+    "linear-1": LINEAR,
+    "linear-2": LINEAR,
+    "again": [("first", False), ("second", True), ("other", False)],
+    "unnamed": [("first", False), (LEAVES, True), ("after", False)],
+}
+
+
+def again(agent: Agent) -> None:
+    """Two runs: the second one is served what the first one paid for, then asks something else."""
+    for run in ("a", "b"):
+        agent.run = run
+        agent.ask("first")
+        if run == "b":
+            agent.ask("other")
+        agent.ask("second", stream=True)
+
+
+def unnamed(agent: Agent) -> None:
+    """A run without an id that leaves in the middle of a call and comes back."""
+    agent.ask("first")
+    agent.leave()
+    agent.ask("first")
+    agent.ask("after")
+
+
+PROGRAMS: Sequence[tuple[str, str | None, Program]] = [
+    ("linear-1", "a", linear),
+    ("linear-2", "a", linear),
+    ("again", "a", again),
+    ("unnamed", None, unnamed),
+]
+
+
+def test_every_named_write_of_the_journal_is_killed_at() -> None:
+    tested = {*UNDER_LOAD, *BY_CONTROL, *AT_START}
+    assert crashing_server.written_names() == tested
+
+
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+@pytest.mark.parametrize("name", UNDER_LOAD)
+def test_proxy_killed_at_a_write_under_load_loses_nothing_it_released(tmp_path: Path, name: str, when: str) -> None:
+    provider = Provider()
+    with Upstream(provider) as upstream:
+        proxy = Proxy(tmp_path, upstream.url, command=command(name, UNDER_LOAD[name], when))
+        with proxy:
+            load = Load(proxy, provider)
+            load.run(PROGRAMS)
+            assert proxy.wait() == -9, f"no write named {name!r} was made {UNDER_LOAD[name]} times"
+            for gate in provider.gates.values():
+                gate.open()
+            proxy.restart(command=CLI)
+            assert_states_after_restart(proxy, load.ledger, upstream, [*QUESTIONS])
+            for session, questions in QUESTIONS.items():
+                settle(proxy, provider, load.ledger, session, "settling", questions)
+            assert_paid_at_most_in_flight(provider, load.ledger)
+            assert "Traceback" not in proxy.log
+            assert proxy.stop() == 0
+            proxy.doctor()
+
+
+def assert_paid_at_most_in_flight(provider: Provider, ledger: Ledger) -> None:
+    """Every question once, each passing error once, and at most one more for each call that was in flight."""
+    needed = sum(len(questions) for questions in QUESTIONS.values())
+    needed += sum(question == FLAKY for questions in QUESTIONS.values() for question, _ in questions)
+    paid = sum(provider.calls.values())
+    assert needed <= paid <= needed + ledger.lost + ledger.left, (needed, paid, ledger.lost, provider.calls)
+
+
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+def test_proxy_killed_while_it_marks_the_interrupted_calls_marks_them_next_time(tmp_path: Path, when: str) -> None:
+    provider = Provider()
+    with Upstream(provider) as upstream, Proxy(tmp_path, upstream.url) as proxy:
+        whole = proxy.client.ask("linear-1", "linear-1: first", run="a")
+        hanging = proxy.client.start("linear-1", f"linear-1: {LEAVES}", run="a", stream=True)
+        hanging.read_head()
+        hanging.read_until(b'"one"')
+        proxy.kill()
+        hanging.close()
+        with pytest.raises(AssertionError, match="exit code -9"):
+            proxy.start(command=command("interrupt_steps", 1, when))
+        proxy.restart()
+        states = [step["state"] for step in proxy.control.steps("linear-1")]
+        assert states == ["completed", "interrupted"]
+        provider.gate(f"linear-1: {LEAVES}").open()
+        again_first = proxy.client.ask("linear-1", "linear-1: first", run="b")
+        assert (again_first.outcome, again_first.body) == ("replay", whole.body)
+        redone = proxy.client.ask("linear-1", f"linear-1: {LEAVES}", run="b", stream=True)
+        assert (redone.outcome, redone.step) == ("live", 1)
+        assert provider.calls.total() == 3
+        assert proxy.stop() == 0
+        proxy.doctor()
+
+
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+@pytest.mark.parametrize("name", BY_CONTROL)
+def test_proxy_killed_at_a_write_of_the_control_plane_has_done_it_whole_or_not_at_all(
+    tmp_path: Path, name: str, when: str
+) -> None:
+    with Upstream() as upstream:
+        proxy = Proxy(tmp_path, upstream.url, command=command(name, 1, when))
+        with proxy:
+            control = proxy.control
+            first = [proxy.client.ask("s", f"q{at}", run="a") for at in range(3)]
+            calls = {
+                "set_supervisor": ("/api/sessions/s/runs", {"run": "a", "replaces": None, "supervisor_pid": 1}),
+                "end_run": ("/api/sessions/s/runs/a/end", {"exit_code": 1}),
+                "set_status": ("/api/sessions/s/status", {"status": "PAUSED"}),
+                "roll_back": ("/api/sessions/s/reset", {"step_number": 1}),
+            }
+            with pytest.raises(OSError, match=r"."):
+                control.post(*calls[name])
+            assert proxy.wait() == -9
+            proxy.restart(command=CLI)
+            control = proxy.control
+            done = when == "after"
+            if name == "set_status":
+                assert control.session("s")["session"]["status"] == ("PAUSED" if done else "RUNNING")
+                control.post("/api/sessions/s/status", {"status": "RUNNING"})
+            if name == "end_run":
+                assert (control.run("s", "a")["state"] == "ended") is done
+            second = [proxy.client.ask("s", f"q{at}", run="b") for at in range(3)]
+            rolled_back = name == "roll_back" and done
+            assert [answer.hit for answer in second] == [True, not rolled_back, not rolled_back]
+            assert second[0].body == first[0].body
+            if not rolled_back:
+                assert [answer.body for answer in second] == [answer.body for answer in first]
+            assert upstream.calls == (5 if rolled_back else 3)
+            assert proxy.stop() == 0
+            proxy.doctor()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_nothing_that_ends_an_answer_is_released_before_its_commit(tmp_path: Path, streamed: bool) -> None:
+    """The process dies inside the transaction that records the answer: no client may have seen how it ends."""
+    with Upstream() as upstream:
+        proxy = Proxy(tmp_path, upstream.url, command=command("end_step", 1, "inside"))
+        with proxy:
+            connection = proxy.client.start("s", "hi", run="a", stream=streamed)
+            assert proxy.wait() == -9
+            body = b""
+            try:
+                connection.read_head()
+                body, whole = connection.read_body()
+                assert not whole
+            except ConnectionError:
+                assert not streamed or body == b""
+            assert b'"finish_reason": "' not in body
+            assert chat.DONE not in body
+            if not streamed:
+                assert body == b""
+            connection.close()
+            proxy.restart(command=CLI)
+            assert [step["state"] for step in proxy.control.steps("s")] == ["interrupted"]
+            answer = proxy.client.ask("s", "hi", run="b", stream=streamed)
+            assert (answer.outcome, answer.step) == ("live", 0)
+            assert upstream.calls == 2
