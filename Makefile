@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	fi
 	@touch $(STAMP)
 
-demo: $(STAMP)  ## an agent is killed four times and loses nothing
+demo: $(STAMP)  ## an agent is killed three times and loses nothing
 	@$(BIN)/agentstate demo
 
 test: $(STAMP)  ## all tests that need no key and no system service

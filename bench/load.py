@@ -227,16 +227,18 @@ class Worker:
 
 
 async def fire(spec: Spec) -> Tally:
-    """The whole volley; a worker that waits a minute for an answer after the end is stopped and counted as an error."""
+    """The whole volley. When no answer has come for a minute, those that still wait are stopped and are errors."""
     tally = Tally(made=[0] * spec.concurrency)
     before = usage(spec.watch) if spec.watch else None
     begin = time.monotonic()
-    tasks = [
+    tasks = {
         asyncio.create_task(Worker(spec, number, tally).work(begin + spec.seconds), name=f"worker-{number}")
         for number in range(spec.concurrency)
-    ]
-    _, late = await asyncio.wait(tasks, timeout=spec.seconds + STALL_S + spec.least * 5.0)
-    for task in late:
+    }
+    waiting, came = tasks, -1
+    while waiting and came != (came := len(tally.whole) + tally.errors):
+        _, waiting = await asyncio.wait(waiting, timeout=STALL_S)
+    for task in waiting:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, BaseException):

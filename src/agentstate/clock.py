@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from pathlib import Path
 
 
 def now() -> float:
@@ -17,6 +18,14 @@ def now() -> float:
 def monotonic() -> float:
     """Seconds on a clock that never goes back; for durations only."""
     return time.monotonic()
+
+
+def boot_id() -> str:
+    """Names this run of the machine; empty where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
 
 
 def run_id() -> str:

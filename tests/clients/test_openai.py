@@ -214,6 +214,15 @@ def test_a_paused_session_stops_the_client_at_once(proxy: Proxy, provider: Upstr
     assert provider.calls == 2
 
 
+def test_a_call_that_must_be_approved_is_not_sent_unapproved(proxy: Proxy, provider: Upstream, session: str) -> None:
+    provider.reset()
+    client = _run(proxy, session, "run-1", require_approval=True)
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(model=MODEL, messages=ASK)
+    assert refused.value.code == "approval_unavailable"
+    assert provider.calls == 0
+
+
 def test_a_copy_works_on_in_the_same_run(proxy: Proxy, provider: Upstream, session: str) -> None:
     provider.reset()
     client = _run(proxy, session, "run-1")

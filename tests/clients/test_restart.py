@@ -34,7 +34,12 @@ CLIENTS = [
     ("langchain_agent.py", "plain"),
     ("langchain_agent.py", "stream"),
 ]
-every_client = pytest.mark.parametrize(("script", "client"), CLIENTS, ids=[" ".join(pair) for pair in CLIENTS])
+# A call in flight is the proxy's business more than the client's: one client of each kind will do.
+IN_FLIGHT = [pair for pair in CLIENTS if pair[1] in ("wrapper", "async-wrapper-stream", "stock-stream", "stream")]
+
+
+def _each(clients: list[tuple[str, str]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("script", "client"), clients, ids=[" ".join(pair) for pair in clients])
 
 
 def _agent(lives: list[Life], proxy: Proxy, script: str, client: str, session: str, **more: str) -> Life:
@@ -53,7 +58,7 @@ def _live_and_replayed(proxy: Proxy, session: str) -> list[tuple[int, int]]:
     return sorted(((run["live"], run["replayed"] + run["joined"]) for run in runs), key=lambda pair: pair[1])
 
 
-@every_client
+@_each(CLIENTS)
 def test_an_agent_killed_between_two_calls_goes_on_where_it_was(
     lives: list[Life], proxy: Proxy, provider: Upstream, script: str, client: str
 ) -> None:
@@ -70,7 +75,7 @@ def test_an_agent_killed_between_two_calls_goes_on_where_it_was(
     assert _live_and_replayed(proxy, session) == [(3, 0), (2, 3)]
 
 
-@every_client
+@_each(IN_FLIGHT)
 def test_an_agent_killed_while_a_call_is_in_flight_pays_for_it_once(
     lives: list[Life], proxy: Proxy, provider: Upstream, script: str, client: str
 ) -> None:
@@ -93,7 +98,7 @@ def test_an_agent_killed_again_and_again_pays_each_call_once(
 ) -> None:
     session = f"often-{uuid.uuid4().hex[:8]}"
     provider.reset(scripted(TURNS))
-    for place in ("1", "2", "2", "4"):
+    for place in ("1", "2", "2"):
         life = _agent(lives, proxy, "openai_agent.py", "wrapper", session, PAUSE_AT=place)
         life.wait_line("paused")
         life.kill()

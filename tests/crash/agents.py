@@ -65,6 +65,7 @@ class Provider:
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.gates: dict[str, Gate] = {}
+        self.patient = True
         self._lock = threading.Lock()
 
     def __call__(self, seen: Seen) -> Reply:
@@ -88,7 +89,18 @@ class Provider:
     def gate(self, question: str) -> Gate:
         """Where the answer to a left question waits until its client has gone."""
         with self._lock:
-            return self.gates.setdefault(question, Gate())
+            gate = self.gates.setdefault(question, Gate())
+        if not self.patient:
+            gate.open()
+        return gate
+
+    def open_all(self) -> None:
+        """No answer waits for its client to go any more."""
+        self.patient = False
+        with self._lock:
+            gates = list(self.gates.values())
+        for gate in gates:
+            gate.open()
 
 
 Program = Callable[["Agent"], None]

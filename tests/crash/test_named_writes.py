@@ -38,8 +38,9 @@ UNDER_LOAD = {
     "set_owner": 1,
     "report_divergence": 1,
 }
-BY_CONTROL = ("set_supervisor", "end_run", "set_status", "roll_back")
+BY_CONTROL = ("end_run", "set_status", "roll_back")
 AT_START = ("interrupt_steps",)
+AT_STOP = ("interrupt_step", "close")
 
 LINEAR = [("first", False), ("second", True), (FLAKY, False), (TOOL, True), ("last", False)]
 QUESTIONS: dict[str, list[tuple[str, bool]]] = {
@@ -77,7 +78,7 @@ PROGRAMS: Sequence[tuple[str, str | None, Program]] = [
 
 
 def test_every_named_write_of_the_journal_is_killed_at() -> None:
-    tested = {*UNDER_LOAD, *BY_CONTROL, *AT_START}
+    tested = {*UNDER_LOAD, *BY_CONTROL, *AT_START, *AT_STOP}
     assert crashing_server.written_names() == tested
 
 
@@ -91,8 +92,7 @@ def test_proxy_killed_at_a_write_under_load_loses_nothing_it_released(tmp_path: 
             load = Load(proxy, provider)
             load.run(PROGRAMS)
             assert proxy.wait() == -9, f"no write named {name!r} was made {UNDER_LOAD[name]} times"
-            for gate in provider.gates.values():
-                gate.open()
+            provider.open_all()
             proxy.restart(command=CLI)
             assert_states_after_restart(proxy, load.ledger, upstream, [*QUESTIONS])
             for session, questions in QUESTIONS.items():
@@ -134,6 +134,31 @@ def test_proxy_killed_while_it_marks_the_interrupted_calls_marks_them_next_time(
         assert provider.calls.total() == 3
         assert proxy.stop() == 0
         proxy.doctor()
+
+
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+@pytest.mark.parametrize("name", AT_STOP)
+def test_proxy_killed_while_it_stops_leaves_the_call_in_flight_interrupted(
+    tmp_path: Path, name: str, when: str
+) -> None:
+    provider = Provider()
+    with Upstream(provider) as upstream:
+        stopping = {"server.shutdown_grace_s": 0}
+        with Proxy(tmp_path, upstream.url, settings=stopping, command=command(name, 1, when)) as proxy:
+            whole = proxy.client.ask("s", "s: first", run="a")
+            hanging = proxy.client.start("s", f"s: {LEAVES}", run="a", stream=True)
+            hanging.read_head()
+            hanging.read_until(b'"one"')
+            assert proxy.stop() == -9
+            hanging.close()
+            proxy.restart(command=CLI)
+            assert [step["state"] for step in proxy.control.steps("s")] == ["completed", "interrupted"]
+            provider.gate(f"s: {LEAVES}").open()
+            assert proxy.client.ask("s", "s: first", run="b").body == whole.body
+            assert proxy.client.ask("s", f"s: {LEAVES}", run="b", stream=True).step == 1
+            assert provider.calls.total() == 3
+            assert proxy.stop() == 0
+            proxy.doctor()
 
 
 @pytest.mark.parametrize("when", ["before", "inside", "after"])

@@ -10,6 +10,7 @@ import contextlib
 import json
 import socket
 import struct
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,8 @@ from typing import Any
 from tests.support import chat
 from tests.support.wire import Framing, Headers, parse_head
 
-BOUND_S = 20.0
+BOUND_S = 20.0  # for one read
+WHOLE_BOUND_S = 60.0  # for one answer
 TEST_KEY = "sk-test-0123456789abcdef"
 
 
@@ -88,6 +90,7 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._ahead = b""
         self._framing: Framing | None = None
+        self._deadline = time.monotonic() + WHOLE_BOUND_S
 
     def __enter__(self) -> Connection:
         return self
@@ -104,6 +107,7 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         """Put exactly these bytes on the wire."""
+        self._deadline = time.monotonic() + WHOLE_BOUND_S
         self._socket.sendall(data)
 
     def request(self, method: str, target: str, headers: Mapping[str, str] | Headers, body: bytes = b"") -> None:
@@ -199,6 +203,8 @@ class Connection:
         assert self._framing is not None, "read_head comes first"
         if self._framing.done:
             return False
+        if time.monotonic() > self._deadline:  # keep-alives would hold it up for ever
+            raise TimeoutError(f"no whole answer within {WHOLE_BOUND_S} s: {self.received()[-500:]!r}")
         data = self._socket.recv(65536)
         self._feed(data)
         return bool(data) and not self._framing.done

@@ -186,7 +186,7 @@ def _at_the_place(event: Mapping[str, Any], kill: Kill, control: Control) -> boo
     if kill.place != "flight":
         return bool(event["event"] == "paused")
     # The step is in the journal before its first byte goes to the provider: from then on it is in flight.
-    return event["event"] == "asking" and _until(lambda: _asked(control) > kill.step, LATENCY_S)
+    return event["event"] == "asking" and _until(lambda: _asked(control) > kill.step, 5.0)
 
 
 def _asked(control: Control) -> int:
@@ -244,7 +244,7 @@ def _cell(life: Life, step: int) -> str:
     if step not in life.answered:
         # It was sent, and the provider answers whether or not somebody is left to read it.
         return f"{_SHOWN['live']}, [red]killed in it[/]" if killed else ""
-    outcome = life.answered[step]["outcome"]
+    outcome = str(life.answered[step]["outcome"])
     return _SHOWN.get(outcome, outcome) + (", [red]killed[/]" if killed else "")
 
 

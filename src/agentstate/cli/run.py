@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def command(
-    agent: Annotated[list[str], typer.Argument(metavar="CMD...", help="The agent's command line, best after `--`.")],
+    agent: Annotated[list[str], typer.Argument(metavar="CMD", help="The agent's command line, best after `--`.")],
     session: Annotated[
         str | None,
         typer.Option(

@@ -111,7 +111,7 @@ def _json(value: Any) -> None:
 def _pretty(text: str | None) -> str:
     try:
         shown: bytes = msgspec.json.format((text or "").encode(), indent=2)
-        return _plain(shown.decode())
+        return str(_plain(shown.decode()))
     except msgspec.DecodeError:
         return _plain(text or "(none)")
 
@@ -122,7 +122,7 @@ def _plain(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(_plain(text).replace("\n", " "))
+    return str(escape(_plain(text).replace("\n", " ")))
 
 
 def _money(value: float | None) -> str:
@@ -149,13 +149,13 @@ def _last_message(prompt: str | None, size: int = 40) -> str:
 
 def _answer(step: dict[str, Any], size: int = 40) -> str:
     if step["error"]:
-        text = step["error"]
+        text = str(step["error"])
     else:
         try:
             choices = msgspec.json.decode(step["response"] or "{}").get("choices") or [{}]
             message = choices[0].get("message") or {}
             calls = ", ".join(call["function"]["name"] + "()" for call in message.get("tool_calls") or ())
-            text = calls or message.get("content") or ""
+            text = str(calls or message.get("content") or "")
         except (msgspec.DecodeError, AttributeError, KeyError, TypeError):
             text = ""
     return text if len(text) <= size else text[: size - 1] + "…"

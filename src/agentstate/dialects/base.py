@@ -77,16 +77,26 @@ def fields_of(body: bytes) -> dict[str, msgspec.Raw] | None:
         return _decode_fields.decode(body)
     except msgspec.ValidationError:
         raise BadRequest("the request body must be a JSON object") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as strict:
-        try:
-            value = json.loads(body)
-        except RecursionError:
-            raise BadRequest("the request body is nested too deeply") from None
-        except ValueError:
-            raise BadRequest(f"the request body is not valid JSON: {strict}") from None
-        if not isinstance(value, dict):
-            raise BadRequest("the request body must be a JSON object") from None
+    except UNREADABLE as strict:
+        lenient(body, strict)
         return None
+
+
+# What a strict parser raises; the second and third also while it decodes a part of what it took as a whole.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def lenient(body: bytes, strict: BaseException) -> dict[str, Any]:
+    """The body as a lenient parser reads it. Raises ``BadRequest``, with the strict one's reason, if even that fails."""
+    try:
+        value = json.loads(body)
+    except RecursionError:
+        raise BadRequest("the request body is nested too deeply") from None
+    except ValueError:
+        raise BadRequest(f"the request body is not valid JSON: {strict}") from None
+    if not isinstance(value, dict):
+        raise BadRequest("the request body must be a JSON object") from None
+    return value
 
 
 def list_of(raw: msgspec.Raw | bytes) -> list[msgspec.Raw] | None:

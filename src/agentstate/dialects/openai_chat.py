@@ -14,7 +14,17 @@ import msgspec
 
 from agentstate.core.model import Call, Item, Shape, ToolCall, Verdict
 from agentstate.dialects import openai_shape, sse
-from agentstate.dialects.base import Cache, canonical, digest_of, fields_of, list_of, openai_error, split_array
+from agentstate.dialects.base import (
+    UNREADABLE,
+    Cache,
+    canonical,
+    digest_of,
+    fields_of,
+    lenient,
+    list_of,
+    openai_error,
+    split_array,
+)
 from agentstate.errors import AgentStateError
 
 # Cannot change the answer: how it is delivered, whom it is for, what the provider's prompt cache keeps.
@@ -72,6 +82,13 @@ class OpenAIChat:
         fields = fields_of(body)
         if fields is None:
             return _opaque(method, path, body)
+        try:
+            return self._parsed(method, path, body, fields)
+        except UNREADABLE as strict:
+            lenient(body, strict)
+            return _opaque(method, path, body)
+
+    def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
         raw_messages = fields.pop("messages", None)
         shape = Shape(_flag(fields.get("stream")), _wants_usage(fields.get("stream_options")))
         frame = _frame(fields)

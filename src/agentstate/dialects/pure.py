@@ -9,7 +9,7 @@ import msgspec
 
 from agentstate.core.model import Call, Shape, Verdict
 from agentstate.dialects import sse
-from agentstate.dialects.base import Gate, canonical, digest_of, fields_of, openai_error
+from agentstate.dialects.base import UNREADABLE, Gate, canonical, digest_of, fields_of, lenient, openai_error
 from agentstate.errors import AgentStateError
 
 DENIED = frozenset({"user", "metadata", "safety_identifier"})
@@ -22,8 +22,14 @@ class Pure:
 
     def parse(self, method: str, path: str, body: bytes) -> Call:
         fields = fields_of(body)
-        if fields is None:
-            return Call(self.name, method, path, body, digest_of((b"opaque", body)), pure=True)
+        try:
+            if fields is not None:
+                return self._parsed(method, path, body, fields)
+        except UNREADABLE as strict:
+            lenient(body, strict)
+        return Call(self.name, method, path, body, digest_of((b"opaque", body)), pure=True)
+
+    def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
         parts: list[bytes] = []
         model = ""
         for name, raw in sorted(fields.items()):

@@ -88,14 +88,14 @@ class Answering:
             raise ShuttingDown("the proxy is stopping; ask again")
         content_type = next((value for name, value in request.headers if name.lower() == "content-type"), "")
         check_content_type(content_type)
-        call = dialect.parse(request.method, registry.normalise(request.path), request.body)
+        call = dialect.parse(request.method, request.normal, request.body)
         if request.needs_approval:
             raise ApprovalUnavailable(
                 "x-agent-require-approval: this version cannot hold a call for approval yet, so the call is refused; "
                 "leave the header out to send it"
             )
         asked_print = fingerprint.of(call)
-        session = self.parts.journal.read.session(request.session)
+        session = self.parts.journal.facts.session(request.session)
         if session is None:
             session = await self.parts.journal.open_session(request.session)
         session, run = await self.identity.of(request, session, asked_print)
@@ -110,7 +110,10 @@ class Answering:
     def _decide(self, asked: Asked) -> replay.Decision:
         request, run = asked.request, asked.run
         shown, _ = self.parts.head(asked.session)
-        entries = self.parts.journal.read.entries(shown, asked.print.key, run.id, run.siblings)
+        journal = self.parts.journal
+        entries = []
+        if journal.facts.holds(shown, asked.print.key):
+            entries = journal.read.entries(shown, asked.print.key, run.id, run.siblings)
         seen = self.parts.floating.seen(entries, run.id, asked.session.head, asked.print.key)
         ask = Ask(request.mode, request.retry, request.retry_key, request.hint, asked.call.pure)
         decision = replay.decide(ask, run.id, seen)
@@ -173,7 +176,9 @@ class Answering:
         run, floating = asked.run, self.parts.floating
         outcome = Outcome.MEMO if asked.call.pure else Outcome.REPLAY
         hint = asked.request.hint
-        commit = self.parts.journal.serve(run.id, decision.step, outcome.value, decision.match.value, hint)
+        commit = self.parts.journal.serve(
+            asked.session.id, run.id, decision.step, outcome.value, decision.match.value, hint
+        )
         floating.claim(run.id, decision.step, commit)
         floating.reads(run.id, decision.step)
         try:
@@ -261,7 +266,7 @@ class Answering:
         close = partial(self._close, run, live.step, recording)
         try:
             if outcome is Outcome.JOINED:
-                commit = self.parts.journal.serve(run, live.step, outcome.value, hint=asked.request.hint)
+                commit = self.parts.journal.serve(live.session, run, live.step, outcome.value, hint=asked.request.hint)
                 self.parts.floating.claim(run, live.step, commit)
                 await commit
             return await self._from_recording(asked, live, outcome, close)
@@ -316,7 +321,7 @@ class Answering:
         text = sentence(report)
         log.warning("session %s diverged: %s", asked.session.key, text)
         if asked.run.divergence is None:
-            await self.parts.journal.report_divergence(asked.run.id, json.dumps(report))
+            await self.parts.journal.report_divergence(asked.session.id, asked.run.id, json.dumps(report))
         if found.policy is Policy.FORK:
             asked.outcome = Outcome.DIVERGED
             return

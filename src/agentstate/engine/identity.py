@@ -35,9 +35,9 @@ class Identity:
 
     async def of(self, request: Request, session: SessionRow, asked: Fingerprint) -> tuple[SessionRow, RunRow]:
         """The run of a request, and its session as it is now."""
-        read = self._parts.journal.read
+        read, facts = self._parts.journal.read, self._parts.journal.facts
         if request.run:
-            known = read.run(session.id, request.run)
+            known = facts.run(session.id, request.run)
             if known is not None:
                 return session, known
         owner = await request.connection.owner() if request.connection.local else ""
@@ -60,20 +60,22 @@ class Identity:
                 self._gates.pop(session.id, None)
 
     def _known(self, request: Request, session: SessionRow, asked: Fingerprint, owner: str) -> RunRow | NewRun:
-        read = self._parts.journal.read
+        known = self._parts.journal.facts
         if request.run:
-            found = read.run(session.id, request.run)
-            rows = [found] if found else read.runs(session.id, 1)
+            found = known.run(session.id, request.run)
+            rows = (found,) if found else known.runs(session.id)
         else:
-            rows = read.runs(session.id)
-        facts = tuple(_facts(row) for row in rows)
+            rows = known.runs(session.id)
+        facts = tuple([_facts(row) for row in rows])
         arrival = Arrival(
             name=request.run, owner=owner, hint=request.hint, unique_first=request.unique_first, retry=request.retry
         )
         present = runs.present_run(arrival, facts)
         if present is not None and not request.run and not request.retry:
-            arrival, present = self._look_closer(request, session, asked, arrival, present)
-            facts = tuple(present if fact.id == present.id else fact for fact in facts)
+            arrival, closer = self._look_closer(request, session, asked, arrival, present)
+            if closer is not present:
+                present = closer
+                facts = tuple(closer if fact.id == closer.id else fact for fact in facts)
         verdict = runs.identify(arrival, facts)
         if isinstance(verdict, NewRun):
             if verdict.evidence is Evidence.CUT_CALL and present is not None:
@@ -81,7 +83,7 @@ class Identity:
             return verdict
         row = next(row for row in rows if row.id == verdict.run.id)
         if owner and not row.owner and not row.named:
-            self._parts.journal.note_owner(row.id, owner)
+            self._parts.journal.note_owner(session.id, row.id, owner)
         return row
 
     def _look_closer(
@@ -91,6 +93,8 @@ class Identity:
         read, floating = self._parts.journal.read, self._parts.floating
         shown, opening = self._parts.head(session)
         first = opening is not None and opening == asked.key
+        if not first and request.hint is None:
+            return arrival, present
         arrival = replace(arrival, first=first, talking=floating.talking(present.id))
         if request.hint is not None:
             arrival = replace(arrival, hint_used=read.hint_used(present.id, request.hint))

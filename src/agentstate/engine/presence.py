@@ -15,11 +15,12 @@ from agentstate.engine import processes
 class Connection:
     """One accepted socket. ``owner`` resolves to "pid:start" or ""; it is looked up once, in a thread."""
 
-    __slots__ = ("_owner", "_watchers", "client", "closed", "run", "server", "sessions")
+    __slots__ = ("_owner", "_watchers", "client", "closed", "local", "run", "server", "sessions")
 
     def __init__(self, client: tuple[str, int] | None, server: tuple[str, int] | None) -> None:
         self.client = client
         self.server = server
+        self.local = _local(client, server)  # the client is on this host, as far as addresses tell
         self.closed = False
         self.sessions: set[str] = set()
         self.run: int | None = None
@@ -38,16 +39,6 @@ class Connection:
     def unwatch(self, call: Callable[[], None]) -> None:
         self._watchers.discard(call)
 
-    @property
-    def local(self) -> bool:
-        """Whether the client is on this host, as far as addresses tell."""
-        if self.client is None or self.server is None:
-            return False
-        try:
-            return ipaddress.ip_address(self.client[0]).is_loopback or self.client[0] == self.server[0]
-        except ValueError:
-            return False
-
     def owner(self) -> asyncio.Future[str]:
         """The process at the other end, "" when it cannot be known."""
         if self._owner is None:
@@ -64,6 +55,15 @@ class Connection:
         """The process at the other end where it is known by now."""
         done = self._owner is not None and self._owner.done() and not self._owner.cancelled()
         return self._owner.result() if done and self._owner is not None and self._owner.exception() is None else ""
+
+
+def _local(client: tuple[str, int] | None, server: tuple[str, int] | None) -> bool:
+    if client is None or server is None:
+        return False
+    try:
+        return client[0] == server[0] or ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False
 
 
 class Presence:

@@ -16,7 +16,9 @@ from agentstate.providers.client import Headers
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``path`` and ``query`` are as sent, less the session prefix; ``headers`` are the agent's own, ours taken out.
+    """``path`` and ``query`` are as sent, less the session prefix; ``normal`` is the path as dialects know it.
+
+    ``headers`` are the agent's own, ours taken out.
 
     ``retry``: the client says it sends again; ``drain``: whether the answer is finished when its reader leaves
     (``None``: as the settings say).
@@ -24,6 +26,7 @@ class Request:
 
     method: str
     path: str
+    normal: str
     query: str
     headers: Headers
     body: bytes

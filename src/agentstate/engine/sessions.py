@@ -5,6 +5,7 @@ Must not render. Invariant: dashboard, API and command line call these same func
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from agentstate import clock
@@ -18,6 +19,7 @@ from agentstate.store.reader import Reader
 from agentstate.store.rows import NewRunRow, RunRow, SessionRow
 
 MOST_ID = 256
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def checked_id(value: str, what: str = "session id") -> str:
@@ -26,7 +28,7 @@ def checked_id(value: str, what: str = "session id") -> str:
         raise BadRequest(f"the {what} is empty; give 1 to {MOST_ID} characters")
     if len(value) > MOST_ID:
         raise BadRequest(f"the {what} has {len(value)} characters; give {MOST_ID} at most")
-    if any(ord(char) < 32 or 127 <= ord(char) < 160 or 0xD800 <= ord(char) < 0xE000 for char in value):
+    if _CONTROL.search(value):
         raise BadRequest(f"the {what} has control characters; use letters, digits and punctuation")
     return value
 
@@ -130,7 +132,7 @@ class Sessions:
         session = found(self._read, key)
         run = self.run(key, name)
         if run.state is not RunState.FENCED:
-            await self._parts.journal.end_run(run.id, RunState.ENDED, exit_code)
+            await self._parts.journal.end_run(session.id, run.id, RunState.ENDED, exit_code)
         return self._read.run(session.id, name) or run
 
     def run(self, key: str, name: str) -> RunRow:

@@ -33,6 +33,7 @@ class Pricing:
     def __init__(self) -> None:
         self._loading: Future[Any] | None = None
         self._factors: dict[tuple[str, str, int, frozenset[str]], dict[str, Decimal] | None] = {}
+        self._models: dict[tuple[str, str], bool] = {}
         self._extractors: dict[str, Any] = {}
 
     def warm(self) -> Future[Any]:
@@ -63,6 +64,8 @@ class Pricing:
         source = self._source(snapshot, provider)
         if source is None:
             return None
+        if not self._knows(snapshot, source, model):
+            return None
         try:
             body = {"model": model, "usage": msgspec.json.decode(usage)}
             flavor = "chat" if any(part.api_flavor == "chat" for part in source.extractors or ()) else "default"
@@ -83,6 +86,16 @@ class Pricing:
                     continue
             self._extractors[provider.name] = found
         return self._extractors[provider.name]  # type: ignore[no-any-return]
+
+    def _knows(self, snapshot: Any, source: PricedProvider, model: str) -> bool:
+        """Whether the table has the model; looking through it takes 0.2 ms, so the answer is kept."""
+        key = (source.id, model)
+        known = self._models.get(key)
+        if known is None:
+            if len(self._models) > _MODELS:
+                self._models.clear()
+            known = self._models[key] = source.find_model(model, all_providers=snapshot.providers) is not None
+        return known
 
     def _price(
         self, snapshot: Any, source: PricedProvider, model: str, counts: Mapping[str, Any], at: float

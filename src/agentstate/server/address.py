@@ -10,6 +10,7 @@ from hashlib import sha256
 from urllib.parse import unquote
 
 from agentstate.core.model import ReplayMode
+from agentstate.dialects import registry
 from agentstate.engine.presence import Connection
 from agentstate.engine.request import Request
 from agentstate.engine.sessions import checked_id
@@ -75,7 +76,8 @@ def read_request(
     retries = plain.get("x-stainless-retry-count", "0").strip()
     key = plain.get("idempotency-key", "")
     return Request(
-        method, address.path, query, end_to_end(kept), body, connection, session or "", run or "",
+        method, address.path, registry.normalise(address.path), query,
+        end_to_end(kept), body, connection, session or "", run or "",
         _number(ours.get("x-agent-step-number")), _mode(ours.get("x-agent-replay", "auto")),
         _first_prompt(ours.get("x-agent-first-prompt")), _flag(ours, "x-agent-require-approval") is True,
         _flag(ours, "x-agent-drain"), retries.isdigit() and int(retries) > 0,

@@ -67,7 +67,7 @@ class Proxy:
         request = read_request(
             scope["method"], address, scope["query_string"].decode("latin-1"), headers, body, connection
         )
-        dialect = registry.for_path(request.method, registry.normalise(request.path))
+        dialect = registry.for_path(request.method, request.normal)
         if dialect is None or not request.session:
             await self._relay(request, send)
             return

@@ -13,6 +13,7 @@ from hashlib import sha256
 import zstandard
 
 from agentstate.core.model import Call
+from agentstate.store.counters import Counters
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
@@ -46,19 +47,23 @@ def unpacked(codec: int, size: int, data: bytes, decompressor: zstandard.ZstdDec
     return content
 
 
-def put_blob(conn: sqlite3.Connection, data: bytes, likely_known: bool = False, key: bytes | None = None) -> int:
-    """Store content once; its id. ``key``: its sha256, where known."""
-    key = key or sha256(data).digest()
-    if likely_known and (row := conn.execute(_SQL["find_blob"], (key,)).fetchone()):
-        return int(row[0])
-    codec, stored = packed(data)
-    cursor = conn.execute(_SQL["add_blob"], (key, codec, len(data), stored))
-    if cursor.rowcount == 1 and cursor.lastrowid is not None:
-        return cursor.lastrowid
-    return int(conn.execute(_SQL["find_blob"], (key,)).fetchone()[0])
+def put_frame(conn: sqlite3.Connection, counters: Counters, call: Call) -> int:
+    """Store the body around the messages, once; the id of its content."""
+    data = frame_of(call)
+    key = sha256(data).digest()
+    known = counters.bodies.get(key)
+    if known is None:
+        row = conn.execute(_SQL["find_blob"], (key,)).fetchone()
+        if row is None:
+            codec, stored = packed(data)
+            known = conn.execute(_SQL["add_blob"], (key, codec, len(data), stored)).lastrowid or 0
+        else:
+            known = int(row[0])
+        counters.keep(counters.bodies, key, known)
+    return known
 
 
-def put_transcript(conn: sqlite3.Connection, call: Call) -> int | None:
+def put_transcript(conn: sqlite3.Connection, counters: Counters, call: Call) -> int | None:
     """Store the messages of a call that are not stored yet; the id of its last one's node."""
     if not call.items or not call.before:
         return None
@@ -67,33 +72,35 @@ def put_transcript(conn: sqlite3.Connection, call: Call) -> int | None:
     for item in call.items:
         link = sha256(link + item.key).digest()
         hashes.append(link)
-    known, node = _deepest(conn, hashes)
+    known, node = _deepest(conn, counters, hashes)
     for place in range(known, len(hashes)):
         item = call.items[place]
-        blob = put_blob(conn, item.raw, key=item.key)
-        node = conn.execute(_SQL["add_node"], (hashes[place], node, blob)).lastrowid
+        codec, stored = packed(item.raw)
+        made = counters.node(conn)
+        conn.execute(_SQL["put_message"], (made, hashes[place], node, item.key, codec, len(item.raw), stored))
+        counters.keep(counters.nodes, hashes[place], made)
+        node = made
     return node
 
 
-def _deepest(conn: sqlite3.Connection, hashes: Sequence[bytes]) -> tuple[int, int | None]:
+def _deepest(conn: sqlite3.Connection, counters: Counters, hashes: Sequence[bytes]) -> tuple[int, int | None]:
     """How many of the leading messages are stored, and the node of the last of them.
 
-    A conversation that goes on is found after a few steps back; a strange one is halved, not walked.
+    A conversation that goes on is found in memory, a few steps back; a strange one is halved, not walked.
     """
-    find = _SQL["find_node"]
     count = len(hashes)
     for back in range(min(4, count)):
-        if row := conn.execute(find, (hashes[count - 1 - back],)).fetchone():
-            return count - back, row[0]
-    low, high, node = 0, count - min(4, count), None
+        if (node := counters.nodes.get(hashes[count - 1 - back])) is not None:
+            return count - back, node
+    low, high, found = 0, count, None
     while low < high:
         middle = (low + high + 1) // 2
-        row = conn.execute(find, (hashes[middle - 1],)).fetchone()
+        row = conn.execute(_SQL["find_node"], (hashes[middle - 1],)).fetchone()
         if row:
-            low, node = middle, row[0]
+            low, found = middle, int(row[0])
         else:
             high = middle - 1
-    return low, node
+    return low, found
 
 
 def frame_of(call: Call) -> bytes:

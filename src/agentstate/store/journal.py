@@ -11,6 +11,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +19,10 @@ from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.branching import lineage
 from agentstate.core.model import RunState, SessionStatus, State
-from agentstate.errors import Conflict
+from agentstate.errors import Conflict, StoreError
 from agentstate.store import bodies
+from agentstate.store.counters import Counters
+from agentstate.store.facts import Facts
 from agentstate.store.reader import Reader
 from agentstate.store.rows import Begun, Ending, NewRunRow, NewStep, SessionRow, shape_code
 from agentstate.store.sqlite import Lock, Writer, named
@@ -27,6 +30,7 @@ from agentstate.store.sqlite import Lock, Writer, named
 T = TypeVar("T")
 log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
+_BOOT = "boot"  # of the machine on which the journal is open; empty: closed cleanly
 
 
 class Journal:
@@ -36,8 +40,10 @@ class Journal:
         self.path = path
         self.lock = Lock(path)
         self._busy_s = busy_s
-        self._writer = Writer(path, busy_s)
+        self._counters = Counters()
+        self._writer = Writer(path, busy_s, self._counters.forget)
         self.read: Reader
+        self.facts: Facts
 
     def open(self) -> None:
         """Claim the file, migrate it, mark what an earlier proxy left in flight. Raises ``StoreError``."""
@@ -45,8 +51,9 @@ class Journal:
         self.lock.take()
         try:
             self._writer.start()
-            self._writer.write_now("interrupt_steps", _interrupt)
+            self._writer.write_now("interrupt_steps", _recover)
             self.read = Reader(self.path, self._busy_s)
+            self.facts = Facts(self.read)
         except BaseException:
             self._writer.stop()
             self.lock.release()
@@ -54,6 +61,10 @@ class Journal:
 
     def close(self) -> None:
         """Write what is queued and let go of the file."""
+        try:
+            self._writer.write_now("close", lambda conn: _remember_boot(conn, ""))
+        except StoreError as error:
+            log.warning("the journal could not be closed cleanly: %s", error)
         self._writer.stop()
         self.read.close()
         self.lock.release()
@@ -106,36 +117,35 @@ class Journal:
                 conn.execute(_SQL["set_status"], status)
 
         await self._write("begin_run", work, durable=False)
+        self.facts.forget_runs(run.session)
+        self.facts.forget_session(run.session)
 
     async def claim_cuts(self, run: int) -> None:
         """The cut calls of a run have proved a restart; they prove no other."""
         await self._write("claim_cuts", lambda conn: conn.execute(_SQL["claim_cuts"], {"run": run}) and None, False)
 
-    def note_owner(self, run: int, owner: str) -> None:
+    def note_owner(self, session: int, run: int, owner: str) -> None:
         """Which process owns the sockets of a run; the first one known stays."""
-        self._later("set_owner", lambda conn: conn.execute(_SQL["set_owner"], {"run": run, "owner": owner}))
+        done = self._later("set_owner", lambda conn: conn.execute(_SQL["set_owner"], {"run": run, "owner": owner}))
+        done.add_done_callback(lambda _: self.facts.forget_runs(session))
 
-    async def set_supervisor(self, run: int, pid: int | None) -> None:
-        await self._write(
-            "set_supervisor",
-            lambda conn: conn.execute(_SQL["set_supervisor"], {"run": run, "supervisor": pid}) and None,
-            durable=False,
-        )
-
-    async def end_run(self, run: int, state: RunState, exit_code: int | None) -> None:
+    async def end_run(self, session: int, run: int, state: RunState, exit_code: int | None) -> None:
         """A run is over, or fenced off. Raises ``IllegalTransition``."""
         await self._write("end_run", lambda conn: _move_run(conn, run, state, exit_code, clock.now()))
+        self.facts.forget_runs(session)
 
-    async def report_divergence(self, run: int, report: str) -> None:
+    async def report_divergence(self, session: int, run: int, report: str) -> None:
         """The first divergence of a run; a later one does not replace it."""
         await self._write(
             "report_divergence",
             lambda conn: conn.execute(_SQL["set_divergence"], {"run": run, "report": report}) and None,
         )
+        self.facts.forget_runs(session)
 
     async def set_status(self, session: int, status: SessionStatus, note: str = "") -> None:
         values = {"session": session, "status": status.value, "note": note, "now": clock.now()}
         await self._write("set_status", lambda conn: conn.execute(_SQL["set_status"], values) and None)
+        self.facts.forget_session(session)
 
     async def roll_back(self, session: SessionRow, step_number: int) -> int:
         """Steps from ``step_number`` on are superseded, not deleted: a new branch goes on before it. Its id."""
@@ -156,36 +166,37 @@ class Journal:
             conn.execute(_SQL["set_status"], status)
             return made
 
-        return await self._write("roll_back", work)
+        made = await self._write("roll_back", work)
+        self.facts.forget_session(session.id)
+        return made
 
     # --- steps ---
 
     async def begin_step(self, new: NewStep) -> Begun:
         """A question is about to be sent for the first time. Committed when this returns, so that it survives the
         process; the fsync comes at the latest with that of its answer, before anything is released."""
-        return await self._write("begin_step", lambda conn: _begin_step(conn, new), durable=False)
+        begun = await self._write("begin_step", lambda conn: _begin_step(conn, self._counters, new), durable=False)
+        self._began(new)
+        return begun
 
     async def begin_attempt(self, step: int, was: State, new: NewStep) -> Begun:
         """A failed or interrupted step is about to be sent again. Raises ``Conflict`` when its state has changed."""
         lifecycle.move_step(was, State.IN_FLIGHT)
+        begun = await self._write(
+            "begin_attempt", lambda conn: _begin_attempt(conn, self._counters, step, was, new), durable=False
+        )
+        self._began(new)
+        return begun
 
-        def work(conn: sqlite3.Connection) -> Begun:
-            now = clock.now()
-            tick = conn.execute(_SQL["tick"], {"session": new.session, "now": now}).fetchone()[0]
-            values = {"step": step, "started": tick, "was": was.value, "stream": shape_code(new.call.shape)}
-            row = conn.execute(_SQL["again"], values).fetchone()
-            if row is None:
-                raise Conflict("the step was taken up by another request meanwhile; ask again")
-            attempt, number = row
-            _add_attempt(conn, step, attempt, new, now)
-            return Begun(step, number, attempt)
-
-        return await self._write("begin_attempt", work, durable=False)
+    def _began(self, new: NewStep) -> None:
+        self.facts.begun(new.branch, new.fingerprint.key)
+        if new.hint is not None:
+            self.facts.forget_runs(new.session)
 
     async def end_step(self, ending: Ending) -> None:
         """An attempt is over: its answer, usage, cost and state, in one transaction."""
         lifecycle.move_step(State.IN_FLIGHT, ending.state)
-        await self._write("end_step", lambda conn: _end_step(conn, ending))
+        await self._write("end_step", lambda conn: _end_step(conn, self._counters, ending))
 
     async def interrupt_step(self, step: int) -> None:
         """A step whose end could not be recorded is not in flight any more."""
@@ -197,7 +208,7 @@ class Journal:
         await self._write("interrupt_step", work)
 
     def serve(
-        self, run: int, step: int, outcome: str, match: str = "strict", hint: int | None = None
+        self, session: int, run: int, step: int, outcome: str, match: str = "strict", hint: int | None = None
     ) -> asyncio.Future[Any]:
         """A recorded answer is handed to a run. Committed before it is released, without an fsync of its own."""
 
@@ -207,7 +218,10 @@ class Journal:
             if hint is not None:
                 conn.execute(_SQL["widen_hint"], {"run": run, "hint": hint})
 
-        return self._writer.submit("serve", work, durable=False)
+        done = self._writer.submit("serve", work, durable=False)
+        if hint is not None:
+            done.add_done_callback(lambda _: self.facts.forget_runs(session))
+        return done
 
     def note_cut(self, run: int, step: int) -> asyncio.Future[Any]:
         """The run's reader of the step left before the last byte."""
@@ -225,10 +239,25 @@ def _log_loss(done: asyncio.Future[Any]) -> None:
         log.warning("a note was not kept: %s", error)
 
 
-def _interrupt(conn: sqlite3.Connection) -> None:
+def _recover(conn: sqlite3.Connection) -> None:
+    """Put a journal that was left without a farewell in order.
+
+    Steps in flight are interrupted. Where the whole machine went down, the last hand-outs may be lost, as they are
+    committed without an fsync of their own: open runs could be given an answer twice, so nothing is replayed into
+    them any more. New runs are not concerned.
+    """
     now = clock.now()
+    row = conn.execute(_SQL["get_meta"], (_BOOT,)).fetchone()
+    boot = clock.boot_id()
+    if row is not None and row[0] and row[0] != boot:
+        conn.execute(_SQL["seal_runs"])
+    _remember_boot(conn, boot)
     conn.execute(_SQL["interrupt_attempts"], {"now": now})
     conn.execute(_SQL["interrupt_steps"])
+
+
+def _remember_boot(conn: sqlite3.Connection, boot: str) -> None:
+    conn.execute(_SQL["set_meta"], {"key": _BOOT, "value": boot})
 
 
 def _new_branch(
@@ -255,57 +284,67 @@ def _move_run(conn: sqlite3.Connection, run: int, to: RunState, exit_code: int |
     conn.execute(_SQL["set_run_state"], values)
 
 
-def _begin_step(conn: sqlite3.Connection, new: NewStep) -> Begun:
+def _begin_step(conn: sqlite3.Connection, counters: Counters, new: NewStep) -> Begun:
     now = clock.now()
     call = new.call
-    tick, number = conn.execute(_SQL["tick_and_number"], {"session": new.session, "now": now}).fetchone()
-    step = conn.execute(
-        _SQL["add_step"],
-        {
-            "session": new.session, "number": number, "branch": new.branch, "run": new.run, "kind": new.kind,
-            "dialect": call.dialect, "method": call.method, "path": call.path, "model": call.model,
-            "stream": shape_code(call.shape), "fingerprint": new.fingerprint.key, "tip": new.fingerprint.tip,
-            "frame": bodies.put_blob(conn, bodies.frame_of(call), likely_known=True),
-            "node": bodies.put_transcript(conn, call), "started": tick, "hint": new.hint,
-            "retry_key": new.retry_key, "now": now,
-        },
-    ).lastrowid or 0  # fmt: skip
+    step, number = counters.step(conn), counters.number(conn, new.session)
+    frame, node = bodies.put_frame(conn, counters, call), bodies.put_transcript(conn, counters, call)
+    conn.execute(
+        _SQL["begin_step"],
+        (
+            step, new.session, number, new.branch, new.run, new.kind, call.dialect, call.method, call.path, call.model,
+            shape_code(call.shape), new.fingerprint.key, new.fingerprint.tip, frame, node,
+            counters.tick(conn, new.session), new.hint, new.retry_key, now, new.provider, new.outcome,
+        ),
+    )  # fmt: skip
     if new.opening:
         conn.execute(_SQL["set_opening"], {"branch": new.branch, "opening": new.fingerprint.key})
-    _add_attempt(conn, step, 1, new, now)
+    _note_run(conn, new, now)
     return Begun(step, number, 1)
 
 
-def _add_attempt(conn: sqlite3.Connection, step: int, attempt: int, new: NewStep, now: float) -> None:
-    conn.execute(
-        _SQL["add_attempt"], {"step": step, "n": attempt, "run": new.run, "provider": new.provider, "now": now}
-    )
+def _begin_attempt(conn: sqlite3.Connection, counters: Counters, step: int, was: State, new: NewStep) -> Begun:
+    now = clock.now()
+    tick = counters.tick(conn, new.session)
+    conn.execute(_SQL["tick"], {"session": new.session, "tick": tick, "now": now})
+    values = {"step": step, "started": tick, "was": was.value, "stream": shape_code(new.call.shape)}
+    row = conn.execute(_SQL["again"], values).fetchone()
+    if row is None:
+        raise Conflict("the step was taken up by another request meanwhile; ask again")
+    attempt, number = row
+    sent = {"step": step, "n": attempt, "run": new.run, "provider": new.provider, "now": now}
+    conn.execute(_SQL["add_attempt"], sent)
     served = {"run": new.run, "outcome": new.outcome, "match": "strict", "now": now}
     conn.execute(_SQL["serve"], {**served, "step": step, "hint": new.hint})
+    _note_run(conn, new, now)
+    return Begun(step, number, attempt)
+
+
+def _note_run(conn: sqlite3.Connection, new: NewStep, now: float) -> None:
+    """What a new question says of its run: steps that the agent carries itself, the range of its step numbers."""
+    served = {"run": new.run, "outcome": "carried", "match": "strict", "hint": None, "now": now}
     for other in new.carried:
-        conn.execute(_SQL["serve"], {**served, "step": other, "outcome": "carried", "hint": None})
+        conn.execute(_SQL["serve"], {**served, "step": other})
     if new.hint is not None:
         conn.execute(_SQL["widen_hint"], {"run": new.run, "hint": new.hint})
 
 
-def _end_step(conn: sqlite3.Connection, ending: Ending) -> None:
-    now = clock.now()
-    tick = conn.execute(_SQL["tick"], {"session": ending.session, "now": now}).fetchone()[0]
+def _end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> None:
+    verdict = ending.verdict
     codec, head = bodies.packed(ending.head)
-    done = conn.execute(
-        _SQL["end_attempt"],
-        {
-            "step": ending.step, "n": ending.attempt, "status": ending.status, "head": bytes([codec]) + head,
-            "body": bodies.put_blob(conn, ending.body) if ending.body else None, "released": int(ending.released),
-            "model": ending.verdict.model, "usage": ending.verdict.usage, "cost": ending.cost, "error": ending.error,
-            "broken": int(ending.verdict.broken), "now": now,
-        },
-    )  # fmt: skip
-    values = {
-        "step": ending.step, "state": ending.state.value, "finished": tick, "stream": shape_code(ending.shape),
-    }  # fmt: skip
-    moved = conn.execute(_SQL["end_step"], values)
-    if done.rowcount != 1 or moved.rowcount != 1:
-        raise Conflict("the step is not in flight any more")
-    for call in ending.verdict.calls if ending.state is State.COMPLETED else ():
+    key = sha256(ending.body).digest() if ending.body else None
+    body_codec, body = bodies.packed(ending.body)
+    try:
+        conn.execute(
+            _SQL["end_step"],
+            (
+                ending.step, ending.attempt, ending.status, bytes([codec]) + head, int(ending.released), verdict.model,
+                verdict.usage, ending.cost, ending.error, int(verdict.broken), clock.now(), ending.session,
+                ending.state.value, shape_code(ending.shape), counters.tick(conn, ending.session), key, body_codec,
+                len(ending.body), body,
+            ),
+        )  # fmt: skip
+    except sqlite3.IntegrityError as error:
+        raise Conflict(str(error)) from error
+    for call in verdict.calls if ending.state is State.COMPLETED else ():
         conn.execute(_SQL["add_call"], (ending.step, call.choice, call.index, call.call_id, call.name))

@@ -91,6 +91,13 @@ class Reader:
 
     # --- the decision ---
 
+    def fingerprints(self, shown: Lineage) -> set[bytes]:
+        """Of all steps on the shown branches."""
+        found: set[bytes] = set()
+        for branch, upto in shown:
+            found.update(row[0] for row in self._all("fingerprints", {"branch": branch, "upto": upto}))
+        return found
+
     def entries(self, shown: Lineage, fingerprint: bytes, run: int, siblings: tuple[int, ...] = ()) -> list[Entry]:
         """The steps of a fingerprint on the shown branches, in recorded order, as ``run`` sees them."""
         rows: list[Any] = []

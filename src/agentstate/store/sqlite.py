@@ -137,9 +137,10 @@ class _Write:
 class Writer:
     """The only thread that writes. Writes queue up while it commits and then share the next transaction."""
 
-    def __init__(self, path: Path, busy_s: float) -> None:
+    def __init__(self, path: Path, busy_s: float, on_rollback: Callable[[], None] | None = None) -> None:
         self._path = path
         self._busy_s = busy_s
+        self._on_rollback = on_rollback
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._conn: sqlite3.Connection | None = None
         self._full = True
@@ -239,6 +240,8 @@ class Writer:
         except BaseException:
             with contextlib.suppress(sqlite3.Error):  # SQLite has rolled back by itself after some errors
                 conn.execute("rollback")
+            if self._on_rollback is not None:
+                self._on_rollback()
             raise
 
     def _sync(self, conn: sqlite3.Connection, full: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -256,11 +257,10 @@ def test_terminal_gives_the_agent_ctrl_c_once_and_lets_it_read(
     fake: FakeProxy, supervise: Start, tmp_path: Path
 ) -> None:
     keyboard, terminal = pty.openpty()
-    typed = POLITE.replace("while True", "pathlib.Path('line').write_text(input())\nwhile True")
+    loop = "while not pathlib.Path('go').exists(): time.sleep(0.01)\nsys.exit(3)\n"
+    typed = DEAF.split("while True")[0] + "pathlib.Path('line').write_text(input())\n" + loop
 
     def own_terminal() -> None:
-        import fcntl
-
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     supervisor = supervise(PYTHON, "-c", typed, stdin=terminal, preexec_fn=own_terminal)
@@ -270,6 +270,9 @@ def test_terminal_gives_the_agent_ctrl_c_once_and_lets_it_read(
         os.write(keyboard, b"typed\n")
         until(lambda: (tmp_path / "line").exists(), "the agent read the terminal")
         os.write(keyboard, b"\x03")
+        until(lambda: (tmp_path / "heard").exists(), "the agent heard Ctrl-C")
+        until(lambda: "SIGINT: waiting" in supervisor.log, "the supervisor heard it too")
+        (tmp_path / "go").touch()
         assert supervisor.end() == 3, supervisor.log
     finally:
         os.close(keyboard)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,14 @@ import pytest
 from agentstate.cli.supervise import CannotRun, Inbox, Stopped, _marked, executable
 
 
+def to_this_thread(number: int) -> None:
+    """Other threads of the test runner block nothing, and a signal to the whole process would end it there."""
+    signal.pthread_kill(threading.get_ident(), number)
+
+
 def test_inbox_hands_out_a_signal_instead_of_letting_it_interrupt() -> None:
     with Inbox() as inbox:
-        os.kill(os.getpid(), signal.SIGTERM)
+        to_this_thread(signal.SIGTERM)
         caught = inbox.get(5.0)
         assert caught is not None and caught.number == signal.SIGTERM and not caught.terminal
         assert inbox.get(0.0) is None
@@ -21,7 +27,7 @@ def test_inbox_hands_out_a_signal_instead_of_letting_it_interrupt() -> None:
 
 def test_inbox_without_timed_waiting_hands_out_the_same() -> None:
     with Inbox() as inbox:
-        os.kill(os.getpid(), signal.SIGHUP)
+        to_this_thread(signal.SIGHUP)
         caught = inbox._polled(5.0)
         assert caught is not None and caught.number == signal.SIGHUP
         assert inbox._polled(0.0) is None
@@ -30,7 +36,7 @@ def test_inbox_without_timed_waiting_hands_out_the_same() -> None:
 def test_pause_ends_early_when_told_to_stop_and_the_signals_mask_is_restored() -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with Inbox() as inbox:
-        os.kill(os.getpid(), signal.SIGINT)
+        to_this_thread(signal.SIGINT)
         with pytest.raises(Stopped) as stop:
             inbox.pause(600.0)
         assert stop.value.number == signal.SIGINT

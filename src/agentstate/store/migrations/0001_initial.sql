@@ -1,5 +1,10 @@
 -- The first schema.
 
+create table meta (
+    key         text    primary key,
+    value       text    not null
+) strict, without rowid;
+
 create table session (
     id          integer primary key,
     key         text    not null unique,           -- the id that agents use
@@ -127,3 +132,48 @@ create table call (                                -- tool calls that answers pr
     primary key (step, choice, place)
 ) strict, without rowid;
 create index call_id on call (call_id);
+
+-- Facts that concern several tables are written as one row of a view, so that each is one call into SQLite: the writer
+-- shares the interpreter with the event loop, and every call is a chance to wait for it.
+
+create view put_message as
+select 0 as node, x'' as hash, null as parent, x'' as blob_hash, 0 as codec, 0 as size, x'' as data;
+
+create trigger put_message_insert instead of insert on put_message begin
+    insert into blob (hash, codec, size, data) values (new.blob_hash, new.codec, new.size, new.data)
+        on conflict (hash) do nothing;
+    insert into node (id, hash, parent, blob)
+        values (new.node, new.hash, new.parent, (select id from blob where hash = new.blob_hash));
+end;
+
+create view begin_step as
+select s.*, a.provider, v.outcome from step s, attempt a, served v where 0;
+
+create trigger begin_step_insert instead of insert on begin_step begin
+    update session set clock = new.started, steps = new.number + 1, updated_at = new.created_at where id = new.session;
+    insert into step (id, session, number, branch, run, kind, state, dialect, method, path, model, stream, fingerprint,
+                      tip, frame, node, started, hint, retry_key, created_at)
+        values (new.id, new.session, new.number, new.branch, new.run, new.kind, 'in_flight', new.dialect, new.method,
+                new.path, new.model, new.stream, new.fingerprint, new.tip, new.frame, new.node, new.started, new.hint,
+                new.retry_key, new.created_at);
+    insert into attempt (step, n, run, provider, started_at) values (new.id, 1, new.run, new.provider, new.created_at);
+    insert into served (run, step, outcome, hint, at) values (new.run, new.id, new.outcome, new.hint, new.created_at);
+end;
+
+create view end_step as
+select a.*, s.session, s.state, s.stream, s.finished, b.hash, b.codec, b.size, b.data
+from step s, attempt a, blob b where 0;
+
+create trigger end_step_insert instead of insert on end_step begin
+    select raise(abort, 'the step is not in flight any more')
+        where not exists (select 1 from step s join attempt a on a.step = s.id and a.n = new.n
+                          where s.id = new.step and s.state = 'in_flight' and a.finished_at is null);
+    insert into blob (hash, codec, size, data) select new.hash, new.codec, new.size, new.data where new.hash is not null
+        on conflict (hash) do nothing;
+    update session set clock = new.finished, updated_at = new.finished_at where id = new.session;
+    update attempt set status = new.status, head = new.head, body = (select id from blob where hash = new.hash),
+                       released = new.released, model = new.model, usage = new.usage, cost = new.cost,
+                       error = new.error, broken = new.broken, finished_at = new.finished_at
+        where step = new.step and n = new.n;
+    update step set state = new.state, finished = new.finished, stream = new.stream where id = new.step;
+end;

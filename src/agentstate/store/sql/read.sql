@@ -30,6 +30,9 @@ left join served v on v.run = :run and v.step = s.id
 where s.branch = :branch and s.fingerprint = :fingerprint and s.number < :upto
 order by s.number;
 
+-- name: fingerprints
+select fingerprint from step where branch = :branch and number < :upto;
+
 -- name: served_to_any
 select distinct step from served where step in (select value from json_each(:steps)) and run in (select value from json_each(:runs));
 

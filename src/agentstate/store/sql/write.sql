@@ -1,5 +1,14 @@
 -- Statements of the writer thread. Each fact of journal.py is one or several of these in one transaction.
 
+-- name: set_meta
+insert into meta (key, value) values (:key, :value) on conflict (key) do update set value = excluded.value;
+
+-- name: get_meta
+select value from meta where key = ?;
+
+-- name: seal_runs
+update run set base = 0 where state = 'open';
+
 -- name: add_session
 insert into session (key, created_at, updated_at) values (:key, :now, :now);
 
@@ -35,10 +44,13 @@ update run set divergence = :report where id = :run and divergence is null;
 update run set hint_min = min(coalesce(hint_min, :hint), :hint), hint_max = max(coalesce(hint_max, :hint), :hint) where id = :run;
 
 -- name: tick
-update session set clock = clock + 1, updated_at = :now where id = :session returning clock;
+update session set clock = :tick, updated_at = :now where id = :session;
 
--- name: tick_and_number
-update session set clock = clock + 1, steps = steps + 1, updated_at = :now where id = :session returning clock, steps - 1;
+-- name: counters
+select steps, clock from session where id = ?;
+
+-- name: last_ids
+select (select coalesce(max(id), 0) from step), (select coalesce(max(id), 0) from node);
 
 -- name: add_blob
 insert into blob (hash, codec, size, data) values (?, ?, ?, ?) on conflict (hash) do nothing;
@@ -46,17 +58,16 @@ insert into blob (hash, codec, size, data) values (?, ?, ?, ?) on conflict (hash
 -- name: find_blob
 select id from blob where hash = ?;
 
--- name: add_node
-insert into node (hash, parent, blob) values (?, ?, ?);
+-- name: put_message
+insert into put_message (node, hash, parent, blob_hash, codec, size, data) values (?, ?, ?, ?, ?, ?, ?);
 
 -- name: find_node
 select id from node where hash = ?;
 
--- name: add_step
-insert into step (session, number, branch, run, kind, state, dialect, method, path, model, stream, fingerprint, tip,
-                  frame, node, started, hint, retry_key, created_at)
-values (:session, :number, :branch, :run, :kind, 'in_flight', :dialect, :method, :path, :model, :stream, :fingerprint,
-        :tip, :frame, :node, :started, :hint, :retry_key, :now);
+-- name: begin_step
+insert into begin_step (id, session, number, branch, run, kind, dialect, method, path, model, stream, fingerprint, tip,
+                        frame, node, started, hint, retry_key, created_at, provider, outcome)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: again
 update step set state = 'in_flight', attempts = attempts + 1, started = :started, finished = 0, stream = :stream
@@ -65,13 +76,10 @@ where id = :step and state = :was returning attempts, number;
 -- name: add_attempt
 insert into attempt (step, n, run, provider, started_at) values (:step, :n, :run, :provider, :now);
 
--- name: end_attempt
-update attempt set status = :status, head = :head, body = :body, released = :released, model = :model, usage = :usage,
-                   cost = :cost, error = :error, broken = :broken, finished_at = :now
-where step = :step and n = :n and finished_at is null;
-
 -- name: end_step
-update step set state = :state, finished = :finished, stream = :stream where id = :step and state = 'in_flight';
+insert into end_step (step, n, status, head, released, model, usage, cost, error, broken, finished_at, session, state,
+                      stream, finished, hash, codec, size, data)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_call
 insert into call (step, choice, place, call_id, name) values (?, ?, ?, ?, ?);

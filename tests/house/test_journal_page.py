@@ -1,0 +1,40 @@
+"""docs/reference/journal.md is held to the code: the tables, and which facts are on disk when."""
+
+from __future__ import annotations
+
+import ast
+import sqlite3
+
+from agentstate.store.sqlite import fresh
+from tests.house.pages import REFERENCE, names, table
+from tests.house.source import SRC, called
+
+PAGE = REFERENCE / "journal.md"
+
+
+def test_the_documented_tables_are_all_tables() -> None:
+    conn = sqlite3.connect(":memory:", isolation_level=None)
+    fresh(conn)
+    tables = {row[0] for row in conn.execute("select name from sqlite_master where type = 'table'")}
+    conn.close()
+    assert set(names(PAGE, "What is in it")) == tables
+
+
+def facts() -> dict[str, bool]:
+    """Each named write of the journal, and whether it is on disk before its caller goes on."""
+    found: dict[str, bool] = {}
+    for node in ast.walk(ast.parse((SRC / "store" / "journal.py").read_text("utf-8"))):
+        if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
+            continue
+        ending = called(node.func).rpartition(".")[2]
+        if ending in ("_write", "submit", "write_now", "_later"):
+            given = [word.value for word in node.keywords if word.arg == "durable"] + node.args[2:3]
+            assert all(isinstance(value, ast.Constant) for value in given)
+            durable = ending != "_later" and all(getattr(value, "value", True) for value in given)
+            assert found.setdefault(node.args[0].value, durable) == durable
+    return found
+
+
+def test_the_documented_facts_are_all_named_writes_and_are_on_disk_when_it_says_so() -> None:
+    rows = {row[0].strip("`"): row[2].startswith("yes") for row in table(PAGE, "What is on disk when")}
+    assert rows == facts()
