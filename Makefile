@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PYTEST_ARGS ?=
 
-.PHONY: help demo test check fmt bench setup lock clean
+CLIENTS := .venv-clients
+
+.PHONY: help demo test test-clients check fmt bench setup lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +32,16 @@ demo: $(STAMP)  ## an agent is killed three times and loses nothing
 
 test: $(STAMP)  ## all tests that need no key and no system service
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+
+$(CLIENTS)/.ready: pyproject.toml
+	@echo "setting up $(CLIENTS) (once; CrewAI is large) ..."
+	@$(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check 'crewai>=1.15.30,<1.16'
+	@if command -v npm >/dev/null 2>&1; then npm install --silent --prefix $(CLIENTS) openai@6; fi
+	@touch $@
+
+test-clients: $(STAMP) $(CLIENTS)/.ready  ## real SDKs and frameworks, CrewAI and Node among them
+	$(BIN)/python -m pytest tests/clients -n auto --dist loadgroup $(PYTEST_ARGS)
 
 check: $(STAMP)  ## lint and types
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

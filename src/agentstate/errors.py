@@ -120,6 +120,13 @@ class StoreError(AgentStateError):
     exit_code = 3
 
 
+class StepTaken(AgentStateError):
+    """Another request moved the step on meanwhile; asking again finds its answer."""
+
+    code = "step_taken"
+    retry_after = 1.0
+
+
 class StoreLocked(StoreError):
     code = "journal_locked"
 

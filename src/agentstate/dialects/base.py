@@ -87,9 +87,9 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def lenient(body: bytes, strict: BaseException) -> dict[str, Any]:
-    """The body as a lenient parser reads it. Raises ``BadRequest``, with the strict one's reason, if even that fails."""
+    """The body as a lenient parser reads it. ``BadRequest``, with the strict one's reason, if even that fails."""
     try:
-        value = json.loads(body)
+        value = json.loads(body, parse_constant=_no_constant)
     except RecursionError:
         raise BadRequest("the request body is nested too deeply") from None
     except ValueError:
@@ -97,6 +97,11 @@ def lenient(body: bytes, strict: BaseException) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRequest("the request body must be a JSON object") from None
     return value
+
+
+def _no_constant(name: str) -> None:
+    """NaN and Infinity, which Python's parser takes, are not JSON."""
+    raise ValueError(name)
 
 
 def list_of(raw: msgspec.Raw | bytes) -> list[msgspec.Raw] | None:

@@ -92,7 +92,12 @@ class Floating:
     def seen(self, entries: Iterable[Entry], run: int, branch: int, fingerprint: bytes) -> list[Entry]:
         """The journal's entries with what is on its way to it."""
         known = [self._overlaid(entry, run) for entry in entries]
-        return known + [_not_begun(live, run) for live in self._new.get((branch, fingerprint), ())]
+        new = self._new.get((branch, fingerprint), ())
+        if not new:
+            return known
+        # A beginning may be committed before its task is told: then the journal shows as abandoned what is under way.
+        settled = [entry for entry in known if entry.state is not State.IN_FLIGHT or entry.live]
+        return settled + [_not_begun(live, run) for live in new]
 
     def _overlaid(self, entry: Entry, run: int) -> Entry:
         live = self.live.get(entry.step)

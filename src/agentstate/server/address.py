@@ -63,9 +63,9 @@ def read_request(
     for raw_name, raw_value in headers:
         name = raw_name.decode("latin-1").lower()
         if name.startswith(_OURS):
-            ours[name] = _text(raw_value)
+            ours[name] = _text(raw_value).strip()
         else:
-            kept.append((raw_name.decode("latin-1"), raw_value.decode("latin-1")))
+            kept.append((raw_name.decode("latin-1"), _text(raw_value)))
     session = address.session
     if session is None and "x-agent-session-id" in ours:
         session = checked_id(ours["x-agent-session-id"])
@@ -81,16 +81,16 @@ def read_request(
         _number(ours.get("x-agent-step-number")), _mode(ours.get("x-agent-replay", "auto")),
         _first_prompt(ours.get("x-agent-first-prompt")), _flag(ours, "x-agent-require-approval") is True,
         _flag(ours, "x-agent-drain"), retries.isdigit() and int(retries) > 0,
-        sha256(key.encode("latin-1")).digest() if key else b"",
+        sha256(key.encode()).digest() if key else b"",
     )  # fmt: skip
 
 
 def _text(value: bytes) -> str:
-    """Header text: UTF-8 as clients send it today, else Latin-1."""
+    """Header text: UTF-8 as clients send it today, else Latin-1; forwarded as UTF-8."""
     try:
-        return value.decode("utf-8").strip()
+        return value.decode("utf-8")
     except UnicodeDecodeError:
-        return value.decode("latin-1").strip()
+        return value.decode("latin-1")
 
 
 def _number(value: str | None) -> int | None:

@@ -19,7 +19,7 @@ from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.branching import lineage
 from agentstate.core.model import RunState, SessionStatus, State
-from agentstate.errors import Conflict, StoreError
+from agentstate.errors import Conflict, StepTaken, StoreError
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
@@ -180,7 +180,7 @@ class Journal:
         return begun
 
     async def begin_attempt(self, step: int, was: State, new: NewStep) -> Begun:
-        """A failed or interrupted step is about to be sent again. Raises ``Conflict`` when its state has changed."""
+        """A failed or interrupted step is about to be sent again. Raises ``StepTaken`` when its state has changed."""
         lifecycle.move_step(was, State.IN_FLIGHT)
         begun = await self._write(
             "begin_attempt", lambda conn: _begin_attempt(conn, self._counters, step, was, new), durable=False
@@ -310,7 +310,7 @@ def _begin_attempt(conn: sqlite3.Connection, counters: Counters, step: int, was:
     values = {"step": step, "started": tick, "was": was.value, "stream": shape_code(new.call.shape)}
     row = conn.execute(_SQL["again"], values).fetchone()
     if row is None:
-        raise Conflict("the step was taken up by another request meanwhile; ask again")
+        raise StepTaken("the step was taken up by another request meanwhile; ask again")
     attempt, number = row
     sent = {"step": step, "n": attempt, "run": new.run, "provider": new.provider, "now": now}
     conn.execute(_SQL["add_attempt"], sent)
@@ -345,6 +345,6 @@ def _end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> N
             ),
         )  # fmt: skip
     except sqlite3.IntegrityError as error:
-        raise Conflict(str(error)) from error
+        raise StepTaken(str(error)) from error
     for call in verdict.calls if ending.state is State.COMPLETED else ():
         conn.execute(_SQL["add_call"], (ending.step, call.choice, call.index, call.call_id, call.name))

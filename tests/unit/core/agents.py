@@ -198,12 +198,16 @@ class World:
             self._again(life, call, hint, number, go_on)
             return
         connection = self._connection(life)
-        over = False
+        over = arrived = False
 
         def finish() -> bool:
             nonlocal over
             was, over = over, True
             return not was and life.alive
+
+        def note_loss() -> None:
+            """Handed over and not read yet: the proxy cannot know that nobody saw it."""
+            self.history.lost += arrived and connection.gone is None
 
         def answered(answer: Answer) -> None:
             if not finish():
@@ -216,13 +220,13 @@ class World:
 
         def broken() -> None:
             if finish():
+                note_loss()
                 self._again(life, call, hint, number, go_on)
 
         def timed_out() -> None:
             if not finish():
                 return
-            # Handed over and not read yet: the proxy cannot know that nobody saw it.
-            self.history.lost += connection.gone is None
+            note_loss()
             connection.broken = None
             connection.close()
             if call.abandon:
@@ -234,7 +238,9 @@ class World:
         request = self._request(life, call.question, hint, number)
 
         def arrive() -> None:
+            nonlocal arrived
             if connection.open and life.alive:
+                arrived = True
                 self.proxy.ask(request, connection, answered)
 
         self.clock.after(HOP, arrive)
