@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import fnmatch
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -34,7 +35,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=int, default=0, metavar="N", help="rounds whose median is judged (3; 1 with --quick)"
     )
-    parser.add_argument("--peers", default="*", metavar="NAME,…", help=f"of {', '.join(peers.every())}")
+    others = ", ".join(name for name in peers.every() if name not in ("direct", US))
+    parser.add_argument("--peers", default="*", metavar="NAME,…", help=f"to compare with, of {others}")
     parser.add_argument("--docs", action="store_true", help=f"write the tables into {PAGE.relative_to(procs.ROOT)}")
     parser.add_argument("--results", type=Path, metavar="FILE", help="measure nothing: render a saved result")
     parser.add_argument("--strict", action="store_true", help="exit code 1 when a bar is missed")
@@ -67,6 +69,8 @@ class Bench:
             say("one core only: nothing is pinned, and every figure is worse than it would be")
         if self.found.machine["filesystem"] == "tmpfs":
             say(f"{self._folder} is in memory: an fsync costs nothing there (set TMPDIR to a folder on a disk)")
+        if os.getloadavg()[0] > 0.3 * (os.cpu_count() or 1):
+            say(f"the machine is busy (load {os.getloadavg()[0]:.1f}): wall-clock figures will be worse than they are")
         self._find()
         with procs.upstream(self._core, self._folder / "upstream.log") as port:
             self._starts(port)
@@ -79,7 +83,7 @@ class Bench:
 
     def _find(self) -> None:
         for name, peer in peers.every().items():
-            if name != "direct" and not chosen(name, self._options.peers):
+            if name not in ("direct", US) and not chosen(name, self._options.peers):
                 continue
             try:
                 self.found.versions[name] = peer.find()
@@ -162,6 +166,7 @@ class Bench:
 def main() -> int:
     """Measures or loads, prints the report, and writes it where that was asked for. Returns the exit code."""
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if options.results:
         found = report.load(options.results)
     else:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from agentstate.errors import SettingsError
 
@@ -104,12 +103,8 @@ def _default_providers() -> dict[str, ProviderSettings]:
     }
 
 
-class Settings(BaseSettings):
+class Settings(_Section):
     """All settings; sections are the tables of ``agentstate.toml``. As a variable: AGENTSTATE_SERVER__PORT."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="AGENTSTATE_", env_nested_delimiter="__", extra="forbid", env_parse_none_str="null"
-    )
 
     server: ServerSettings = Field(default_factory=ServerSettings)  # type: ignore[arg-type]
     store: StoreSettings = Field(default_factory=StoreSettings)  # type: ignore[arg-type]
@@ -118,17 +113,6 @@ class Settings(BaseSettings):
     replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
     tools: ToolSettings = Field(default_factory=ToolSettings)
     simulate: SimulateSettings = Field(default_factory=SimulateSettings)  # type: ignore[arg-type]
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
 
 
 # Short names of variables that are used often. The long form (AGENTSTATE_SECTION__NAME) works for every setting.

@@ -138,6 +138,9 @@ def doctor(db: Db = None, config: Config = None) -> None:
 
 
 def _add_commands() -> None:
+    """Commands whose options live in modules of their own; a start of the server does not wait for those."""
+    if sys.argv[1:2] == ["serve"]:
+        return
     from agentstate.cli import demo, run
 
     app.command("run", context_settings=run.CONTEXT_SETTINGS)(run.command)

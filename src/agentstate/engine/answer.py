@@ -23,7 +23,6 @@ from agentstate.core.model import (
     Fingerprint,
     Match,
     Outcome,
-    ReplayMode,
     RunState,
     SessionStatus,
     Shape,
@@ -135,16 +134,13 @@ class Answering:
             return Miss()
         self._remember(run.id, start)
         shown, _ = self.parts.head(session)
-        unread = [
-            step for step in read.unread(session.id, shown, run, start)
-            if not self.parts.floating.claimed(run.id, step.step)
-        ]  # fmt: skip
+        claimed = self.parts.floating.claimed
+        unread = [step for step in read.unread(session.id, shown, run, start) if not claimed(run.id, step.step)]
         if not unread:
             return Miss()
-        if asked.request.mode is not ReplayMode.OFF:
-            match = self.rematch.find(session, asked.call, unread)
-            if match is not None:
-                return Replay(match[0], match[1])
+        match = self.rematch.find(session, asked.call, unread)
+        if match is not None:
+            return Replay(match[0], match[1])
         unread = self.rematch.with_effects(unread)
         asked.carried = tuple(step.step for step in divergence.carried(asked.print.chain, unread))
         policy = Policy(self.parts.settings.replay.on_divergence)

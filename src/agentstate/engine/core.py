@@ -5,13 +5,15 @@ Invariant: what is opened here is closed here, in the opposite order, and a stop
 
 from __future__ import annotations
 
+import importlib
 import logging
+from functools import cached_property
 
 from agentstate.core.branching import lineage
 from agentstate.engine.presence import Presence
 from agentstate.engine.state import Floating
 from agentstate.engine.tasks import Tasks
-from agentstate.providers.client import Client, HttpClient, SimulatedClient
+from agentstate.providers.client import Client, SimulatedClient
 from agentstate.providers.pricing import Pricing
 from agentstate.providers.provider import Registry
 from agentstate.settings import Settings, store_path
@@ -31,15 +33,26 @@ class Parts:
         self.settings = settings
         self.journal = Journal(store_path(settings), settings.store.busy_s)
         self.providers = Registry(settings.providers)
-        self.client: Client = (
-            SimulatedClient(settings.simulate) if settings.simulate.enabled else HttpClient(settings.upstream)
-        )
         self.pricing = Pricing()
         self.presence = Presence()
         self.floating = Floating()
         self.tasks = Tasks()
         self.closing = False
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
+
+    @cached_property
+    def client(self) -> Client:
+        """Who makes attempts. Its library takes 0.3 s to load, which a start need not wait for; see ``warm``."""
+        if self.settings.simulate.enabled:
+            return SimulatedClient(self.settings.simulate)
+        from agentstate.providers.http import HttpClient
+
+        return HttpClient(self.settings.upstream)
+
+    def warm(self) -> None:
+        """Load what the first call will need. For a thread."""
+        if not self.settings.simulate.enabled:
+            importlib.import_module("agentstate.providers.http")
 
     def open(self) -> None:
         self.journal.open()
@@ -50,7 +63,8 @@ class Parts:
         late = await self.tasks.finish(self.settings.server.shutdown_grace_s)
         if late:
             log.warning("%d calls were still in flight; they are marked interrupted", late)
-        await self.client.close()
+        if "client" in self.__dict__:
+            await self.client.close()
         self.journal.close()
 
     def head(self, session: SessionRow) -> tuple[Shown, bytes | None]:

@@ -127,7 +127,7 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     lingering = asyncio.create_task(_linger(parts, linger_s, stop), name="linger") if linger_s is not None else None
-    announcing = asyncio.create_task(_announce(server, url, said), name="announce")
+    announcing = asyncio.create_task(_announce(server, parts, url, said), name="announce")
     try:
         await server.serve([sock])
     finally:
@@ -139,11 +139,12 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
         await parts.close()
 
 
-async def _announce(server: uvicorn.Server, url: str, said: Callable[[str], None] | None) -> None:
+async def _announce(server: uvicorn.Server, parts: Parts, url: str, said: Callable[[str], None] | None) -> None:
     while not server.started:  # uvicorn has no event for it
         await asyncio.sleep(0.005)
     if said is not None:
         said(url)
+    await asyncio.to_thread(parts.warm)
 
 
 async def _linger(parts: Parts, seconds: float, stop: Callable[[], None]) -> None:

@@ -132,22 +132,20 @@ class Reader:
         """How many other runs were given nothing after this step."""
         return int(self._one("deaths", {"step": step, "run": run})[0])
 
-    def unread(self, session: int, shown: Lineage, run: RunRow, start: int = 0, limit: int = 256) -> list[Unread]:
-        """Completed steps of earlier runs that ``run`` was not given, without the effects of their answers."""
+    def unread(self, session: int, shown: Lineage, run: RunRow, start: int = 0, limit: int = NO_LIMIT) -> list[Unread]:
+        """Completed steps of earlier lives that ``run`` was not given, without the effects of their answers.
+
+        Living siblings' steps are not among them, nor what an earlier run left behind when it diverged and went on.
+        """
         found = []
         for branch, upto in shown:
             values = {
                 "session": session, "from": start, "upto": min(upto, run.base), "branch": branch, "run": run.id,
-                "limit": limit,
+                "limit": limit, "siblings": json.dumps(run.siblings),
             }  # fmt: skip
             found += self._all("unread", values)
         found.sort(key=lambda row: row[1])
-        taken = self._taken(found, run.siblings)
-        return [
-            Unread(row[0], row[1], row[2], row[3], row[4])
-            for row in found
-            if row[0] not in taken and row[5] not in run.siblings
-        ]
+        return [Unread(row[0], row[1], row[2], row[3], row[4]) for row in found]
 
     def first_unread(self, session: int, run: RunRow, start: int) -> int | None:
         """The lowest number, from ``start`` on, of a step that existed when the run began and was not given to it."""

@@ -269,7 +269,7 @@ class World:
             name=f"run-{life.number}" if mode is Mode.RUN_ID else "",
             owner=_owner(life) if mode is Mode.PROCESS else "",
             hint=hint if mode is Mode.STEP_NUMBER else None,
-            retry=number > 0 and self.scenario.sdk.says_retry,
+            retry=number if self.scenario.sdk.says_retry else 0,
             unique_first=mode is Mode.UNIQUE_FIRST,
         )
 

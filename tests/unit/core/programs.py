@@ -174,6 +174,14 @@ def prompts(program: Program) -> set[str]:
     return found
 
 
+def joins_by_completion(program: Program) -> bool:
+    """Whether the order in which answers come back matters somewhere."""
+    return any(
+        isinstance(op, FanOut) or (isinstance(op, Lanes) and any(joins_by_completion(lane) for lane in op.lanes))
+        for op in program
+    )
+
+
 def lanes_apart(program: Program) -> bool:
     """Whether no two lanes that run side by side can ask the same; if they can, nobody knows whose answer is whose."""
     for op in program:

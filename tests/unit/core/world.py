@@ -88,7 +88,7 @@ class Request:
     name: str = ""
     owner: str = ""
     hint: int | None = None
-    retry: bool = False
+    retry: int = 0
     unique_first: bool = False
 
 
@@ -218,7 +218,7 @@ class Proxy:
         self._keys[request.question] = key
         run = self._identify(request, key, connection)
         connection.spoke, connection.run = True, run.id
-        ask = Ask(retry=request.retry, hint=request.hint)
+        ask = Ask(retry=request.retry > 0, hint=request.hint)
         decision = self.rules.decide(ask, run.id, self._entries(key, run))
         if isinstance(decision, Replay):
             reader = self._enter(run, self.steps[decision.step], connection, give)
@@ -238,7 +238,8 @@ class Proxy:
         if isinstance(decision, Execute) and decision.step is not None:
             step = self.steps[decision.step]
             assert step.state in (State.FAILED, State.INTERRUPTED), "a step that is not over is asked again"
-            step.state, step.started, step.finished = State.IN_FLIGHT, self._tick(), 0
+            # It keeps its start: what it overlapped is what the agent waited for at the same time.
+            step.state, step.finished = State.IN_FLIGHT, 0
         else:
             step = Step(len(self.steps), run.id, key, request.question, self._tick(), request.hint)
             self.steps.append(step)
@@ -383,7 +384,7 @@ class Proxy:
                 return known
         facts = tuple(self._facts(run) for run in reversed(self.runs))
         arrival = Arrival(request.name, request.owner, request.hint, unique_first=request.unique_first,
-                          retry=request.retry)  # fmt: skip
+                          retry=request.retry > 0)  # fmt: skip
         present = runs.present_run(arrival, facts)
         if present is not None and not request.name and not request.retry:
             arrival, closer = self._look_closer(request, key, connection, arrival, present)

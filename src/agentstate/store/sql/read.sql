@@ -49,7 +49,13 @@ select s.id, s.number, s.started, s.finished, s.tip, s.run
 from step s
 where s.session = :session and s.number >= :from and s.number < :upto and s.branch = :branch and s.state = 'completed'
   and s.run < :run and s.dialect <> 'pure'
+  and s.run not in (select value from json_each(:siblings))
   and not exists (select 1 from served v where v.run = :run and v.step = s.id)
+  and not exists (select 1 from served v where v.step = s.id and v.run in (select value from json_each(:siblings)))
+  -- What an earlier run left behind when it diverged and went on is no longer missed.
+  and not exists (select 1 from run d where d.session = :session and d.id < :run and s.number < d.base
+                  and d.divergence is not null and json_extract(d.divergence, '$.policy') <> 'strict'
+                  and not exists (select 1 from served w where w.run = d.id and w.step = s.id))
 order by s.number limit :limit;
 
 -- name: first_unread_number
