@@ -82,8 +82,11 @@ def test_every_named_write_of_the_journal_is_killed_at() -> None:
     assert crashing_server.written_names() == tested
 
 
-@pytest.mark.parametrize("when", ["before", "inside", "after"])
-@pytest.mark.parametrize("name", UNDER_LOAD)
+CASES = [(name, when) for name in UNDER_LOAD for when in ("before", "after")]
+CASES += [(name, "inside") for name in ("begin_step", "begin_attempt", "end_step")]
+
+
+@pytest.mark.parametrize(("name", "when"), CASES)
 def test_proxy_killed_at_a_write_under_load_loses_nothing_it_released(tmp_path: Path, name: str, when: str) -> None:
     provider = Provider()
     with Upstream(provider) as upstream:

@@ -84,10 +84,26 @@ def _dying(work: Callable[[sqlite3.Connection], Any], when: str) -> Callable[[sq
     return dying
 
 
+def miss_first_owner() -> None:
+    """Let the first look-up of a socket's process find nothing: only then is an owner written down later."""
+    from agentstate.engine import processes
+
+    look_up = processes.owner_of
+    seen: list[object] = []
+
+    def patched(*addresses: tuple[str, int]) -> str:
+        seen.append(addresses)
+        return look_up(*addresses) if len(seen) > 1 else ""
+
+    processes.owner_of = patched
+
+
 def main() -> None:
     """Arm the writer as the first argument says, and run the command line with the rest."""
     name, count, when = sys.argv.pop(1).split(":")
     arm(name, int(count), when)
+    if name == "set_owner":
+        miss_first_owner()
     from agentstate.cli.main import main as run
 
     run()

@@ -152,7 +152,9 @@ class Proxy:
         reader.start()
         there = listening.wait(BOUND_S)
         if not there or ended.is_set():
-            code = self._process.poll()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5 if ended.is_set() else 0)
+            code = self._process.returncode
             self.kill()
             raise AssertionError(f"the proxy did not start (exit code {code}):\n{self.log[-3000:]}")
         return self

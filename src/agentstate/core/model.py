@@ -155,6 +155,8 @@ class Entry:
     ``live``: a recording of it is growing in this process; ``watched``: somebody reads that recording.
     ``went_on``: the run that received it started another step afterwards. ``deaths``: runs that ended right after it.
     ``retry_key``: digest of the idempotency key of its request. ``broken``: its tool arguments do not parse.
+    ``tries``: how often its client said that it had sent the request before. ``fresh``: it was completed a moment ago,
+    and the proxy has been up since.
     """
 
     step: int
@@ -174,3 +176,5 @@ class Entry:
     hint: int | None = None
     retry_key: bytes = b""
     broken: bool = False
+    tries: int = 0
+    fresh: bool = False

@@ -56,11 +56,12 @@ Decision = Replay | Follow | Execute | Miss
 class Ask:
     """The request, as far as the decision needs it.
 
-    ``retry``: the client says that it sends the same request again; ``retry_key``: digest of its idempotency key.
+    ``retry``: how often the client says that it has sent this request before; ``retry_key``: digest of its
+    idempotency key.
     """
 
     mode: ReplayMode = ReplayMode.AUTO
-    retry: bool = False
+    retry: int = 0
     retry_key: bytes = b""
     hint: int | None = None
     pure: bool = False
@@ -125,19 +126,23 @@ def _keyed(ask: Ask, mine: list[Entry]) -> Decision | None:
 
 
 def _retried(ask: Ask, mine: list[Entry]) -> Decision | None:
-    """A proven retry joins the call that it repeats, as far as that is unambiguous."""
+    """A proven retry joins the call that it repeats, as far as that is unambiguous.
+
+    The header does not prove that the earlier sending ever arrived here: while the proxy was down, or over a connection
+    that had just been closed, it did not. So what has a reader or was delivered counts only if it is the run's sole
+    step of this fingerprint, was not itself the sending that failed (``tries``), and is ``fresh``.
+    """
     if not ask.retry:
         return None
     growing = [entry for entry in mine if entry.live]
-    left = [entry for entry in growing if not entry.watched]
-    if left or len(growing) == 1:
-        return Follow((left or growing)[0].step, again=True)
-    if growing:
-        return None
-    lost = [entry for entry in mine if entry.cut]
+    lost = [entry for entry in growing if not entry.watched] or [entry for entry in mine if entry.cut]
     if lost:
         return _give(lost[0], again=True)
-    return _give(mine[0], again=True) if len(mine) == 1 else None
+    if len(mine) != 1 or mine[0].tries >= ask.retry:
+        return None
+    if mine[0].live:
+        return Follow(mine[0].step, again=True)
+    return _give(mine[0], again=True) if mine[0].fresh else None
 
 
 def _orphan(mine: list[Entry]) -> Decision | None:

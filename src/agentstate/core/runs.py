@@ -33,7 +33,8 @@ class RunFacts:
 
     ``owner``: "pid:start" of the process that owned its sockets, "" when unknown. ``named``: it came with a run id.
     ``advanced``: it was given at least two steps, or one that is not the session's first. ``loose_cut``: a reader of
-    it left before the last byte, and neither a restart nor a later reader has used that up.
+    it left before the last byte, it has asked nothing since, the request's socket was opened later, and neither a
+    restart nor another reader has used that up.
     """
 
     id: int
@@ -53,7 +54,8 @@ class Arrival:
 
     ``claims_orphan``: it equals a step of the present run whose reader left early, which explains that cut.
     ``others_open``: another socket of the session is open; ``talking``: a call of the present run has a live reader.
-    ``hint_used``: the present run has used this step number before. ``retry``: the client says that it sends again.
+    ``hint_used``: a step of equal fingerprint with this step number was completed for the present run and reached it.
+    ``retry``: the client says that it sends again.
     """
 
     name: str = ""
@@ -101,7 +103,8 @@ def identify(arrival: Arrival, runs: tuple[RunFacts, ...]) -> SameRun | NewRun:
         return SameRun(present)
     if _steps_back(arrival, present):
         return NewRun(Evidence.STEP_NUMBER)
-    if arrival.first and not arrival.claims_orphan and not arrival.talking:
+    goes_on = arrival.hint is not None and _goes_on(arrival.hint, present)
+    if arrival.first and not arrival.claims_orphan and not arrival.talking and not goes_on:
         if present.loose_cut and not arrival.others_open:
             return NewRun(Evidence.CUT_CALL)
         if arrival.unique_first and present.advanced:
@@ -120,11 +123,19 @@ def _why_unknown(arrival: Arrival, runs: tuple[RunFacts, ...]) -> Evidence:
 
 
 def _steps_back(arrival: Arrival, present: RunFacts) -> bool:
-    """A number that varies and goes back to one used before. A constant proves nothing, nor do parallel calls that
-    overtake each other: those bring numbers not seen yet, or have a call still talking."""
+    """A number that varies and goes back to where the run began, with a question that was answered there.
+
+    A constant proves nothing; nor do parallel calls that overtake each other, or a call that is sent again because it
+    failed: those have a call still talking, a number not seen yet, or no answer that reached its reader.
+    """
     if arrival.hint is None or present.hint_min is None or present.hint_max is None or arrival.talking:
         return False
-    return arrival.hint < present.hint_max and arrival.hint_used
+    return arrival.hint <= present.hint_min < present.hint_max and arrival.hint_used
+
+
+def _goes_on(hint: int, present: RunFacts) -> bool:
+    """A number that varies and goes on: this is no restart, whatever else looks like one."""
+    return present.hint_min is not None and present.hint_max is not None and present.hint_min < present.hint_max < hint
 
 
 def starts_generation(status: SessionStatus, last_change: float, now: float, replay_within: float) -> bool:

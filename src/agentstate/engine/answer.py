@@ -7,6 +7,7 @@ the note that it was taken there is no await, so two requests are never given th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -51,6 +52,7 @@ from agentstate.store.rows import AnswerRow, NewStep, RunRow, SessionRow
 
 log = logging.getLogger("agentstate")
 
+_LONGEST_ORDER_S = 5.0  # a reader that takes longer than that to read its answer holds up nobody
 # They speak of the moment or the connection in which the answer was given.
 _MOMENT = ("date", "content-length", "retry-after", "retry-after-ms", "x-ratelimit", "ratelimit", "set-cookie")
 
@@ -201,16 +203,22 @@ class Answering:
             asked.session.id, recorded.branch, recorded.number, recorded.started, recorded.finished
         )
         deadline = clock.monotonic() + limit
-        while before and (left := deadline - clock.monotonic()) > 0:
+        while before:
             event = floating.moves(run)
-            out = read.served_among(run, before) - floating.being_read(run, before)
+            asked_too = floating.being_read(run, before)
+            out = read.served_among(run, before) - asked_too
             before = [step for step in before if step not in out]
+            left = deadline - clock.monotonic()
+            if left <= 0:
+                # Those not asked by now are not waited for; those asked are, as they wait for nobody behind them.
+                before = [step for step in before if step in asked_too]
             if not before:
                 return
-            try:
-                async with asyncio.timeout(left):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left if left > 0 else _LONGEST_ORDER_S):
                     await event.wait()
-            except TimeoutError:
+                    continue
+            if left <= 0:
                 return
 
     async def _follow(self, asked: Asked, live: Live) -> Answer:
@@ -231,12 +239,13 @@ class Answering:
         _, opening = self.parts.head(session)
         new = NewStep(
             session.id, session.head, asked.run.id, "model", provider.name, asked.call, asked.print,
-            asked.outcome.value, request.hint, request.retry_key, opening is None, asked.carried,
+            asked.outcome.value, request.hint, request.retry_key, request.retry, opening is None, asked.carried,
         )  # fmt: skip
         recording = Recording()
         live = Live(
             session.id, session.head, asked.run.id, asked.print.key, recording,
-            self.parts.floating.temporary() if step is None else step, hint=request.hint, retry_key=request.retry_key,
+            self.parts.floating.temporary() if step is None else step, hint=request.hint,
+            retry_key=request.retry_key, tries=request.retry,
         )  # fmt: skip
         recording.enter()
         self.parts.floating.add(live)

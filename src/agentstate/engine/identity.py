@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from agentstate import clock
 from agentstate.core import runs
-from agentstate.core.model import Fingerprint, RunState
+from agentstate.core.model import Fingerprint, RunState, State
 from agentstate.core.runs import Arrival, Evidence, NewRun, RunFacts
 from agentstate.engine import processes
 from agentstate.engine.core import Parts
@@ -68,7 +68,7 @@ class Identity:
             rows = known.runs(session.id)
         facts = tuple([_facts(row) for row in rows])
         arrival = Arrival(
-            name=request.run, owner=owner, hint=request.hint, unique_first=request.unique_first, retry=request.retry
+            name=request.run, owner=owner, hint=request.hint, unique_first=request.unique_first, retry=request.retry > 0
         )
         present = runs.present_run(arrival, facts)
         if present is not None and not request.run and not request.retry:
@@ -96,17 +96,23 @@ class Identity:
         if not first and request.hint is None:
             return arrival, present
         arrival = replace(arrival, first=first, talking=floating.talking(present.id))
+        entries = floating.seen(read.entries(shown, asked.key, present.id), present.id, shown[0][0], asked.key)
         if request.hint is not None:
-            arrival = replace(arrival, hint_used=read.hint_used(present.id, request.hint))
+            used = any(
+                entry.mine and entry.hint == request.hint and entry.state is State.COMPLETED and not entry.cut
+                for entry in entries
+            )
+            arrival = replace(arrival, hint_used=used)
         if first:
-            entries = floating.seen(read.entries(shown, asked.key, present.id), present.id, shown[0][0], asked.key)
             orphan = any(entry.mine and (entry.cut or (entry.live and not entry.watched)) for entry in entries)
             arrival = replace(
                 arrival,
                 claims_orphan=orphan,
                 others_open=self._parts.presence.others_open(session.key, request.connection),
             )
-            cut = floating.has_cut(present.id) or read.has_cut(present.id)
+            cut_at = floating.loose_cut(present.id) or read.loose_cut(present.id)
+            # A socket that was open already when the call was cut belongs to somebody who lived on.
+            cut = 0 < cut_at < request.connection.opened_at
             present = replace(present, loose_cut=cut, advanced=read.advanced(present.id))
         return arrival, present
 

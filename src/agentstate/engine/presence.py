@@ -9,18 +9,20 @@ import asyncio
 import ipaddress
 from collections.abc import Callable
 
+from agentstate import clock
 from agentstate.engine import processes
 
 
 class Connection:
     """One accepted socket. ``owner`` resolves to "pid:start" or ""; it is looked up once, in a thread."""
 
-    __slots__ = ("_owner", "_watchers", "client", "closed", "local", "run", "server", "sessions")
+    __slots__ = ("_owner", "_watchers", "client", "closed", "local", "opened_at", "run", "server", "sessions")
 
     def __init__(self, client: tuple[str, int] | None, server: tuple[str, int] | None) -> None:
         self.client = client
         self.server = server
         self.local = _local(client, server)  # the client is on this host, as far as addresses tell
+        self.opened_at = clock.now()
         self.closed = False
         self.sessions: set[str] = set()
         self.run: int | None = None

@@ -20,8 +20,8 @@ class Request:
 
     ``headers`` are the agent's own, ours taken out.
 
-    ``retry``: the client says it sends again; ``drain``: whether the answer is finished when its reader leaves
-    (``None``: as the settings say).
+    ``retry``: how often the client says it has sent this before; ``drain``: whether the answer is finished when its
+    reader leaves (``None``: as the settings say).
     """
 
     method: str
@@ -38,7 +38,7 @@ class Request:
     unique_first: bool = False
     needs_approval: bool = False
     drain: bool | None = None
-    retry: bool = False
+    retry: int = 0
     retry_key: bytes = b""
 
 

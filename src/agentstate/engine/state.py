@@ -12,9 +12,15 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from agentstate import clock
 from agentstate.core.branching import NO_LIMIT
 from agentstate.core.model import Entry, State
 from agentstate.engine.recording import Recording
+
+# For how long a completed step may be the one that a proven retry repeats, seconds: above the longest wait between
+# retries that most SDKs keep to (60), below the time after which an idle connection is closed here (75).
+FRESH_S = 65.0
+_MOST_ENDED = 50_000
 
 
 @dataclass(slots=True)
@@ -31,6 +37,7 @@ class Live:
     attempt: int = 1
     hint: int | None = None
     retry_key: bytes = b""
+    tries: int = 0
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # the step has its id, or its begin failed
 
 
@@ -47,7 +54,8 @@ class Floating:
         self.live: dict[int, Live] = {}
         self._new: dict[tuple[int, bytes], list[Live]] = {}
         self._claims: Counter[tuple[int, int]] = Counter()
-        self._cuts: set[tuple[int, int]] = set()
+        self._cuts: dict[tuple[int, int], float] = {}
+        self._ended: dict[int, float] = {}
         self._reading: dict[tuple[int, int], _Reading] = {}
         self._talking: Counter[int] = Counter()
         self._moved: dict[int, asyncio.Event] = {}
@@ -77,6 +85,11 @@ class Floating:
         self._forget_new(live)
         if self.live.get(live.step) is live:
             del self.live[live.step]
+        if live.step >= 0:
+            self._ended[live.step] = clock.monotonic()
+            if len(self._ended) > _MOST_ENDED:
+                old = clock.monotonic() - FRESH_S
+                self._ended = {step: at for step, at in self._ended.items() if at > old}
         live.ready.set()
 
     def _forget_new(self, live: Live) -> None:
@@ -103,7 +116,8 @@ class Floating:
         live = self.live.get(entry.step)
         key = (run, entry.step)
         claimed, cut = key in self._claims, key in self._cuts
-        if live is None and not claimed and not cut and key not in self._reading:
+        fresh = clock.monotonic() - self._ended.get(entry.step, -FRESH_S) < FRESH_S
+        if live is None and not claimed and not cut and not fresh and key not in self._reading:
             return entry
         return replace(
             entry,
@@ -111,6 +125,7 @@ class Floating:
             cut=(entry.cut or cut) and not claimed and key not in self._reading,
             live=live is not None,
             watched=live is not None and live.recording.readers > 0,
+            fresh=fresh,
         )
 
     # --- claims and cuts ---
@@ -119,7 +134,7 @@ class Floating:
         """``step`` is given to ``run``, as soon as ``commit`` is done."""
         key = (run, step)
         self._claims[key] += 1
-        self._cuts.discard(key)
+        self._cuts.pop(key, None)
 
         def done(_: asyncio.Future[object]) -> None:
             self._claims[key] -= 1
@@ -134,14 +149,15 @@ class Floating:
 
     def cut(self, run: int, step: int, commit: asyncio.Future[object]) -> None:
         key = (run, step)
-        self._cuts.add(key)
-        commit.add_done_callback(lambda _: self._cuts.discard(key))
+        self._cuts[key] = clock.now()
+        commit.add_done_callback(lambda _: self._cuts.pop(key, None))
 
-    def has_cut(self, run: int) -> bool:
-        return any(key[0] == run for key in self._cuts)
+    def loose_cut(self, run: int) -> float:
+        """The latest time at which a reader of the run left early, of those not committed yet; 0: none."""
+        return max((at for key, at in self._cuts.items() if key[0] == run), default=0.0)
 
     def claim_cuts(self, run: int) -> None:
-        self._cuts = {key for key in self._cuts if key[0] != run}
+        self._cuts = {key: at for key, at in self._cuts.items() if key[0] != run}
 
     # --- readers ---
 
@@ -196,4 +212,5 @@ def _not_begun(live: Live, run: int) -> Entry:
         watched=live.recording.readers > 0,
         hint=live.hint,
         retry_key=live.retry_key,
+        tries=live.tries,
     )

@@ -66,6 +66,7 @@ class HttpClient:
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=_AUTO,
+                read_bufsize=256 * 1024,  # pausing the socket costs more than a chunk
                 timeout=aiohttp.ClientTimeout(
                     total=None,
                     sock_connect=self._settings.connect_timeout_s,

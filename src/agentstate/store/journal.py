@@ -225,7 +225,8 @@ class Journal:
 
     def note_cut(self, run: int, step: int) -> asyncio.Future[Any]:
         """The run's reader of the step left before the last byte."""
-        return self._later("cut", lambda conn: conn.execute(_SQL["cut"], {"run": run, "step": step}))
+        at = clock.now()
+        return self._later("cut", lambda conn: conn.execute(_SQL["cut"], {"run": run, "step": step, "now": at}))
 
     def _later(self, name: str, work: Callable[[sqlite3.Connection], Any]) -> asyncio.Future[Any]:
         """A fact that nobody waits for: kept on best effort, its loss only costs money."""
@@ -294,7 +295,7 @@ def _begin_step(conn: sqlite3.Connection, counters: Counters, new: NewStep) -> B
         (
             step, new.session, number, new.branch, new.run, new.kind, call.dialect, call.method, call.path, call.model,
             shape_code(call.shape), new.fingerprint.key, new.fingerprint.tip, frame, node,
-            counters.tick(conn, new.session), new.hint, new.retry_key, now, new.provider, new.outcome,
+            counters.tick(conn, new.session), new.hint, new.retry_key, new.tries, now, new.provider, new.outcome,
         ),
     )  # fmt: skip
     if new.opening:

@@ -80,14 +80,12 @@ class Reader:
         """Newest first."""
         return [_run(row) for row in self._all("runs", (session, limit))]
 
-    def has_cut(self, run: int) -> bool:
-        return self._one("has_cut", (run,)) is not None
+    def loose_cut(self, run: int) -> float:
+        """When the run lost a reader early and has asked nothing since; 0: it did not."""
+        return float(self._one("loose_cut", {"run": run})[0] or 0.0)
 
     def advanced(self, run: int) -> bool:
         return bool(self._one("served_count", (run,))[0] >= 2)
-
-    def hint_used(self, run: int, hint: int) -> bool:
-        return self._one("hint_used", (run, hint)) is not None
 
     # --- the decision ---
 
@@ -115,7 +113,7 @@ class Reader:
         return {row[0] for row in self._all("served_to_any", values)}
 
     def _entry(self, row: Any, run: int, taken: set[int], siblings: tuple[int, ...]) -> Entry:
-        step, number, asker, state, status, started, finished, hint, retry_key, broken, cut, _stream = row
+        step, number, asker, state, status, started, finished, hint, retry_key, broken, cut, tries = row
         went_on = deaths = 0
         if state == State.FAILED:
             values = {"run": asker, "step": step, "finished": finished}
@@ -125,7 +123,7 @@ class Reader:
         return Entry(
             step, number, asker, State(state), status, started, finished, cut is not None, bool(cut),
             step in taken or asker in siblings, went_on=bool(went_on), deaths=deaths, hint=hint,
-            retry_key=retry_key, broken=bool(broken),
+            retry_key=retry_key, broken=bool(broken), tries=tries,
         )  # fmt: skip
 
     def deaths(self, step: int, run: int) -> int:

@@ -69,7 +69,7 @@ def connect(path: Path, busy_s: float, write: bool = True) -> sqlite3.Connection
         )
         conn.execute(f"pragma busy_timeout = {int(busy_s * 1000)}")
         conn.execute("pragma cache_size = -8000")
-        conn.execute("pragma mmap_size = 268435456")
+        conn.execute("pragma mmap_size = 33554432")
         conn.execute("pragma temp_store = memory")
         if not write:
             conn.execute("pragma query_only = 1")
@@ -141,7 +141,8 @@ class Writer:
         self._path = path
         self._busy_s = busy_s
         self._on_rollback = on_rollback
-        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[_Write] | None] = queue.SimpleQueue()
+        self._pending: list[_Write] = []  # of this turn of the event loop
         self._conn: sqlite3.Connection | None = None
         self._full = True
         self._thread = threading.Thread(target=self._run, name="agentstate-journal-writer", daemon=True)
@@ -158,6 +159,7 @@ class Writer:
     def stop(self) -> None:
         """Finish what is queued, then close the file."""
         if self._thread.is_alive():
+            self._flush()
             self._queue.put(None)
             self._thread.join()
 
@@ -169,13 +171,21 @@ class Writer:
         """Queue ``work`` at once; the future resolves after the commit."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._queue.put(_Write(name, work, durable, loop, future))
+        if not self._pending:
+            # One wake-up of the thread for all writes of a turn of the loop: each costs more than a small write.
+            loop.call_soon(self._flush)
+        self._pending.append(_Write(name, work, durable, loop, future))
         return future
+
+    def _flush(self) -> None:
+        if self._pending:
+            group, self._pending = self._pending, []
+            self._queue.put(group)
 
     def write_now(self, name: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """The same for callers without an event loop; blocks."""
         item = _Write(name, work, True, None, None, done=threading.Event())
-        self._queue.put(item)
+        self._queue.put([item])
         assert item.done is not None
         item.done.wait()
         if item.error is not None:
@@ -205,7 +215,7 @@ class Writer:
         first = self._queue.get()
         if first is None:
             return []
-        group = [first]
+        group = list(first)
         while len(group) < GROUP:
             try:
                 more = self._queue.get_nowait()
@@ -214,7 +224,7 @@ class Writer:
             if more is None:
                 self._queue.put(None)
                 break
-            group.append(more)
+            group.extend(more)
         return group
 
     def _commit(self, group: list[_Write]) -> None:

@@ -17,19 +17,24 @@ KNOWN = (Mode.RUN_ID, Mode.PROCESS)  # modes in which every restart is known
 
 
 def scenario(seed: int, mode: Mode) -> Scenario:
-    """A random program with its SDK, its deaths and the proxy's outages."""
+    """A random program with its SDK, its deaths and the proxy's outages.
+
+    Left out, because nothing could tell them from a restart: calls given up and time-outs on a socket for each call,
+    where a cut call is the evidence; the agent goes on, and may ask its first prompt next.
+    """
     rng = seeded(f"{mode} {seed}")
     # In half of the known modes lanes ask the same: then nobody can say which lane's answer is whose.
     apart = mode in KNOWN and rng.random() < 0.5
-    program = random_program(
-        rng, abandons=mode in KNOWN and rng.random() < 0.3, unique_first=mode is Mode.UNIQUE_FIRST, apart=apart
-    )
+    abandons = mode in (Mode.RUN_ID, Mode.STEP_NUMBER) and rng.random() < 0.3
+    program = random_program(rng, abandons=abandons, unique_first=mode is Mode.UNIQUE_FIRST, apart=apart)
     quiet = mode is Mode.NONE
+    pool = rng.random() < 0.7
+    sockets_tell = pool or mode not in (Mode.PROCESS, Mode.CUT_CALL)
     sdk = Sdk(
-        timeout=0.0 if quiet else rng.choice((0.0, 0.0, 1.0, 2.5)),
+        timeout=0.0 if quiet or not sockets_tell else rng.choice((0.0, 0.0, 1.0, 2.5)),
         retries=rng.choice((2, 3, 5)),
         says_retry=rng.random() < 0.5,
-        pool=rng.random() < 0.7,
+        pool=pool,
     )
     plain = Scenario(program, mode, f"{mode} {seed}", sdk, flaky=not quiet and rng.random() < 0.3)
     # Where something can happen is taken from what happens when nothing does.

@@ -52,6 +52,7 @@ class Connection:
     open: bool = True
     spoke: bool = False
     run: int = 0
+    opened: float = 0.0
     idle_since: float = 0.0
     gone: Callable[[], None] | None = None
     broken: Callable[[], None] | None = None
@@ -113,12 +114,15 @@ class Run:
     siblings: tuple[int, ...]
     hint_min: int | None = None
     hint_max: int | None = None
+    asked_at: float = 0.0
 
 
 @dataclass(eq=False)
 class Served:
+    """A step given to a run. ``cut_at``: when its reader left before the last byte, and no later one has come."""
+
     hint: int | None
-    cut: bool = False
+    cut_at: float | None = None
 
 
 @dataclass(eq=False)
@@ -174,7 +178,7 @@ class Proxy:
         self.up = True
         self.steps: list[Step] = []
         self.runs: list[Run] = []
-        self.served: dict[tuple[int, int], Served] = {}
+        self.served: dict[int, dict[int, Served]] = {}  # by run, then step
         self.alive: set[str] = set()  # owners of living processes
         self.paid = 0
         self.lost_in_flight = 0
@@ -182,6 +186,7 @@ class Proxy:
         self._connections: list[Connection] = []
         self._ticks = 0
         self._keys: dict[Question, bytes] = {}
+        self._by_key: dict[bytes, list[Step]] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -193,7 +198,7 @@ class Proxy:
 
     def connect(self, owner: str) -> Connection:
         self._connections = [known for known in self._connections if known.open]
-        made = Connection(owner)
+        made = Connection(owner, opened=self.clock.now)
         self._connections.append(made)
         return made
 
@@ -243,6 +248,7 @@ class Proxy:
         else:
             step = Step(len(self.steps), run.id, key, request.question, self._tick(), request.hint)
             self.steps.append(step)
+            self._by_key.setdefault(key, []).append(step)
         reader = self._enter(run, step, connection, give)
         self._live[step.id] = [reader]
         self._serve(run, step.id, request.hint)
@@ -265,8 +271,9 @@ class Proxy:
         return self._ticks
 
     def _serve(self, run: Run, step: int, hint: int | None) -> None:
-        known = self.served.setdefault((run.id, step), Served(hint))
-        known.cut = False
+        known = self.served[run.id].setdefault(step, Served(hint))
+        known.cut_at = None
+        run.asked_at = self.clock.now
         if hint is not None:
             run.hint_min = min(hint, hint if run.hint_min is None else run.hint_min)
             run.hint_max = max(hint, hint if run.hint_max is None else run.hint_max)
@@ -299,7 +306,7 @@ class Proxy:
         if not reading.count:
             del self._reading[key]
             if not reading.delivered:
-                self.served[key].cut = True
+                self.served[reader.run][reader.step.id].cut_at = self.clock.now
         for look in self._moved.pop(reader.run, []):
             look()
 
@@ -335,7 +342,7 @@ class Proxy:
             if done or reader.over or life is not self._life:
                 return
             asked = any((reader.run, other) in self._reading for other in before)
-            missing = any((reader.run, other) not in self.served for other in before)
+            missing = any(other not in self.served[reader.run] for other in before)
             if asked or (missing and self.clock.now < until):
                 self._moved.setdefault(reader.run, []).append(look)
                 return
@@ -349,33 +356,25 @@ class Proxy:
     # --- what the rules are shown ---
 
     def _entries(self, key: bytes, run: Run) -> list[Entry]:
-        found = []
-        for step in self.steps:
-            if step.key != key:
-                continue
-            served = self.served.get((run.id, step.id))
-            live = step.id in self._live
-            found.append(
-                Entry(
-                    step.id, step.id, step.run, step.state,
-                    step.answer.status if step.answer and step.state is not State.IN_FLIGHT else 0,
-                    step.started, step.finished,
-                    mine=served is not None,
-                    cut=served is not None and served.cut and (run.id, step.id) not in self._reading,
-                    excluded=step.run in run.siblings or any((s, step.id) in self.served for s in run.siblings),
-                    live=live,
-                    watched=live and bool(self._live[step.id]),
-                    went_on=step.state is State.FAILED and self._went_on(step),
-                    hint=step.hint,
-                )  # fmt: skip
-            )
-        return found
+        return [self._entry(step, run) for step in self._by_key.get(key, ())]
+
+    def _entry(self, step: Step, run: Run) -> Entry:
+        served = self.served[run.id].get(step.id)
+        live = step.id in self._live
+        return Entry(
+            step.id, step.id, step.run, step.state,
+            step.answer.status if step.answer and step.state is not State.IN_FLIGHT else 0, step.started, step.finished,
+            mine=served is not None,
+            cut=served is not None and served.cut_at is not None and (run.id, step.id) not in self._reading,
+            excluded=step.run in run.siblings or any(step.id in self.served[other] for other in run.siblings),
+            live=live,
+            watched=live and bool(self._live[step.id]),
+            went_on=step.state is State.FAILED and self._went_on(step),
+            hint=step.hint,
+        )  # fmt: skip
 
     def _went_on(self, step: Step) -> bool:
-        return any(
-            run == step.run and other > step.id and self.steps[other].started > step.finished
-            for run, other in self.served
-        )
+        return any(other > step.id and self.steps[other].started > step.finished for other in self.served[step.run])
 
     def _identify(self, request: Request, key: bytes, connection: Connection) -> Run:
         if request.name:
@@ -402,24 +401,30 @@ class Proxy:
     def _look_closer(
         self, request: Request, key: bytes, connection: Connection, arrival: Arrival, present: RunFacts
     ) -> tuple[Arrival, RunFacts]:
-        mine = [(step, row) for (run, step), row in self.served.items() if run == present.id]
-        row = self.runs[present.id - 1]
-        entries = self._entries(key, row)
+        row, mine = self.runs[present.id - 1], self.served[present.id]
+        first = bool(self.steps) and self.steps[0].key == key
+        arrival = replace(arrival, first=first, talking=self._talking[present.id] > 0)
+        if not first and request.hint is None:
+            return arrival, present
+        entries = [entry for entry in self._entries(key, row) if entry.mine]
+        done = [entry for entry in entries if entry.state is State.COMPLETED and not entry.cut]
+        last_cut = max((served.cut_at for served in mine.values() if served.cut_at is not None), default=-1.0)
         arrival = replace(
             arrival,
-            first=bool(self.steps) and self.steps[0].key == key,
-            talking=self._talking[present.id] > 0,
-            hint_used=request.hint is not None and any(served.hint == request.hint for _, served in mine),
-            claims_orphan=any(entry.mine and (entry.cut or (entry.live and not entry.watched)) for entry in entries),
-            others_open=any(other.open and other.spoke for other in self._connections if other is not connection),
+            # A number is used up by an answer that arrived; one that did not is asked for again by the same life.
+            hint_used=any(mine[entry.step].hint == request.hint for entry in done),
+            claims_orphan=any(entry.cut or (entry.live and not entry.watched) for entry in entries),
+            # A socket that is older than the cut belongs to a process that has outlived it.
+            others_open=any(other.open and other.spoke for other in self._connections if other is not connection)
+            or connection.opened < last_cut,
         )
-        cut = any(served.cut for _, served in mine)
-        return arrival, replace(present, loose_cut=cut, advanced=len(mine) >= 2)
+        # What a run asks after a cut says that its life has gone on.
+        return arrival, replace(present, loose_cut=last_cut > row.asked_at, advanced=len(mine) >= 2)
 
     def _begin(self, request: Request, connection: Connection, evidence: Evidence, present: RunFacts | None) -> Run:
         if evidence is Evidence.CUT_CALL and present is not None:
-            for (run, _), row in self.served.items():
-                row.cut = row.cut and run != present.id
+            for row in self.served[present.id].values():
+                row.cut_at = None
         succeeded = evidence in (Evidence.STEP_NUMBER, Evidence.CUT_CALL, Evidence.FIRST_PROMPT)
         siblings = []
         for run in reversed(self.runs):
@@ -430,6 +435,7 @@ class Proxy:
                 siblings.append(run.id)
         made = Run(len(self.runs) + 1, request.name, request.owner, tuple(siblings))
         self.runs.append(made)
+        self.served[made.id] = {}
         return made
 
     def _lives(self, run: Run, request: Request, connection: Connection) -> bool:

@@ -23,7 +23,7 @@ select id, name, named, evidence, owner, supervisor, state, siblings, base, hint
 from run where session = ? order by id desc limit ?;
 
 -- name: entries
-select s.id, s.number, s.run, s.state, a.status, s.started, s.finished, s.hint, s.retry_key, a.broken, v.cut, s.stream
+select s.id, s.number, s.run, s.state, a.status, s.started, s.finished, coalesce(v.hint, s.hint), s.retry_key, a.broken, v.cut_at, s.tries
 from step s
 join attempt a on a.step = s.id and a.n = s.attempts
 left join served v on v.run = :run and v.step = s.id
@@ -41,7 +41,7 @@ select 1 from served w join step t on t.id = w.step where w.run = :run and w.ste
 
 -- name: deaths
 select count(*) from served v
-where v.step = :step and v.run <> :run and v.cut = 0
+where v.step = :step and v.run <> :run and v.cut_at = 0
   and not exists (select 1 from served w where w.run = v.run and w.at > v.at);
 
 -- name: unread
@@ -78,14 +78,11 @@ where s.session = :session and s.number between :number - 64 and :number + 64 an
 -- name: served_steps
 select step from served where run = :run and step in (select value from json_each(:steps));
 
--- name: has_cut
-select 1 from served where run = ? and cut = 1 limit 1;
+-- name: loose_cut
+select max(cut_at) from served where run = :run and cut_at > (select max(at) from served where run = :run);
 
 -- name: served_count
 select count(*) from (select 1 from served where run = ? limit 2);
-
--- name: hint_used
-select 1 from served where run = ? and hint = ? limit 1;
 
 -- name: opening_after
 select fingerprint from step where session = :session and branch = :branch and number < :upto order by number limit 1;
@@ -137,7 +134,7 @@ select count(*), sum(case when s.state = 'failed' then 1 else 0 end),
 from step s where s.session = :session;
 
 -- name: served_of_steps
-select v.step, r.name, v.outcome, v.match, v.cut, v.joins, v.at from served v join run r on r.id = v.run
+select v.step, r.name, v.outcome, v.match, v.cut_at, v.joins, v.at from served v join run r on r.id = v.run
 where v.step in (select value from json_each(:steps)) order by v.at;
 
 -- name: attempts_of

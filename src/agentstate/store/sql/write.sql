@@ -66,11 +66,11 @@ select id from node where hash = ?;
 
 -- name: begin_step
 insert into begin_step (id, session, number, branch, run, kind, dialect, method, path, model, stream, fingerprint, tip,
-                        frame, node, started, hint, retry_key, created_at, provider, outcome)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                        frame, node, started, hint, retry_key, tries, created_at, provider, outcome)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: again
-update step set state = 'in_flight', attempts = attempts + 1, started = :started, finished = 0, stream = :stream
+update step set state = 'in_flight', attempts = attempts + 1, finished = 0, stream = :stream
 where id = :step and state = :was returning attempts, number;
 
 -- name: add_attempt
@@ -86,13 +86,13 @@ insert into call (step, choice, place, call_id, name) values (?, ?, ?, ?, ?);
 
 -- name: serve
 insert into served (run, step, outcome, match, hint, at) values (:run, :step, :outcome, :match, :hint, :now)
-on conflict (run, step) do update set cut = 0, joins = joins + 1, at = excluded.at;
+on conflict (run, step) do update set cut_at = 0, joins = joins + 1, at = excluded.at;
 
 -- name: cut
-update served set cut = 1 where run = :run and step = :step;
+update served set cut_at = :now where run = :run and step = :step;
 
 -- name: claim_cuts
-update served set cut = 0 where run = :run;
+update served set cut_at = 0 where run = :run;
 
 -- name: interrupt_attempts
 update attempt set error = 'the proxy ended before the answer was complete', finished_at = :now
