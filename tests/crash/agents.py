@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.support import chat
-from tests.support.client import Answer, Client, Connection
+from tests.support.client import Answer, Connection
 from tests.support.proxy import Proxy
 from tests.support.upstream import BOUND_S, Gate, Reply, Seen, Upstream, plain, stream
 
@@ -110,11 +110,15 @@ Program = Callable[["Agent"], None]
 class Agent:
     """One life of an agent: it asks its questions in order and dies when the proxy does."""
 
-    client: Client
+    proxy: Proxy
     ledger: Ledger
     provider: Provider
     session: str
     run: str | None
+
+    def __post_init__(self) -> None:
+        self.client = self.proxy.client
+        self.control = self.proxy.control
 
     def ask(self, question: str, *, stream: bool = False, statuses: tuple[int, ...] = (200,)) -> int:
         """Ask; the answer's status. Raises ``Died`` when the connection breaks."""
@@ -137,7 +141,7 @@ class Agent:
         return head
 
     def leave(self) -> None:
-        """Ask a streamed question and go away in the middle of its answer."""
+        """Ask a streamed question, go away in the middle of its answer, and come back when that is on record."""
         question = self.name(LEAVES)
         try:
             connection: Connection = self.client.start(self.session, question, run=self.run, stream=True)
@@ -153,6 +157,20 @@ class Agent:
             connection.reset()
             self.provider.gate(question).open()
         self.ledger.add(Received(self.session, LEAVES, connection.received(), False, 200, left=True))
+        self._wait_cut()
+
+    def _wait_cut(self) -> None:
+        """A process that was started again is never as quick as a thread: wait until the proxy knows who left."""
+        tick = threading.Event()
+        for _ in range(400):
+            try:
+                steps = self.control.steps(self.session)
+            except OSError as gone:
+                raise Died(LEAVES) from gone
+            if any(served["cut"] for step in steps for served in step["served"]):
+                return
+            tick.wait(0.02)
+        raise AssertionError(f"{self.session}: the proxy did not note that a client left")
 
     def name(self, question: str) -> str:
         """The text of a question, which no other session asks."""
@@ -180,10 +198,11 @@ class Load:
 
     def run(self, programs: Sequence[tuple[str, str | None, Program]]) -> None:
         """Run (session, run, program) side by side until each is done or dead; raises what went wrong otherwise."""
-        client = self.proxy.client
         threads = [
             threading.Thread(
-                target=self._live, args=(Agent(client, self.ledger, self.provider, session, run), program), daemon=True
+                target=self._live,
+                args=(Agent(self.proxy, self.ledger, self.provider, session, run), program),
+                daemon=True,
             )
             for session, run, program in programs
         ]

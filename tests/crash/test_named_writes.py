@@ -35,10 +35,10 @@ UNDER_LOAD = {
     "serve": 2,
     "cut": 1,
     "claim_cuts": 1,
-    "set_owner": 1,
     "report_divergence": 1,
 }
 BY_CONTROL = ("end_run", "set_status", "roll_back")
+LATE = ("set_owner",)
 AT_START = ("interrupt_steps",)
 AT_STOP = ("interrupt_step", "close")
 
@@ -78,7 +78,7 @@ PROGRAMS: Sequence[tuple[str, str | None, Program]] = [
 
 
 def test_every_named_write_of_the_journal_is_killed_at() -> None:
-    tested = {*UNDER_LOAD, *BY_CONTROL, *AT_START, *AT_STOP}
+    tested = {*UNDER_LOAD, *BY_CONTROL, *LATE, *AT_START, *AT_STOP}
     assert crashing_server.written_names() == tested
 
 
@@ -112,6 +112,23 @@ def assert_paid_at_most_in_flight(provider: Provider, ledger: Ledger) -> None:
     needed += sum(question == FLAKY for questions in QUESTIONS.values() for question, _ in questions)
     paid = sum(provider.calls.values())
     assert needed <= paid <= needed + ledger.lost + ledger.left, (needed, paid, ledger.lost, provider.calls)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("name", LATE)
+def test_proxy_killed_as_it_notes_whose_run_it_is_keeps_the_run(tmp_path: Path, name: str, when: str) -> None:
+    """The process behind the first request could not be found in time; the second request shows it."""
+    with Upstream() as upstream, Proxy(tmp_path, upstream.url, command=command(name, 1, when)) as proxy:
+        whole = proxy.client.ask("s", "first")
+        with pytest.raises(ConnectionError):
+            proxy.client.ask("s", "second")
+            proxy.client.ask("s", "third")
+        assert proxy.wait() == -9
+        proxy.restart(command=CLI)
+        again = proxy.client.ask("s", "first", run="b")
+        assert (again.outcome, again.body) == ("replay", whole.body)
+        assert proxy.stop() == 0
+        proxy.doctor()
 
 
 @pytest.mark.parametrize("when", ["before", "inside", "after"])

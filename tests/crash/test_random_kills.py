@@ -34,7 +34,7 @@ class Fleet:
         try:
             for life in range(LIVES):
                 assert self.serving.wait(BOUND_S), "the proxy did not come back"
-                agent = Agent(self.proxy.client, self.ledger, self.provider, session, f"life-{life}")
+                agent = Agent(self.proxy, self.ledger, self.provider, session, f"life-{life}")
                 try:
                     self.program(agent)
                 except Died:

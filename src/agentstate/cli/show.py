@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agentstate.core.replay import DEADLY
 from agentstate.engine.sessions import found
 from agentstate.errors import NotFound
 from agentstate.server.views import detail_view, session_view
@@ -84,6 +85,14 @@ def _all(view: dict[str, Any]) -> None:
             style="dim" if step["superseded"] else ("red" if step["state"] == "failed" else ""),
         )  # fmt: skip
     console.print(steps)
+    for step in view["steps"]:
+        if step["deaths"] >= DEADLY and session["status"] != "COMPLETED" and not step["superseded"]:
+            console.print(
+                f"{step['deaths']} runs ended right after they were given step {step['step_number']}: its answer may be "
+                f"what kills them. To ask anew from there: POST /api/sessions/<id>/reset "
+                f'{{"step_number": {step["step_number"]}}}',
+                style="yellow", highlight=False, markup=False,
+            )  # fmt: skip
     runs = Table("run", "known by", "state", "replayed", "paid", "joined", "saved", box=None, pad_edge=False)
     for run in view["runs"]:
         runs.add_row(

@@ -63,6 +63,7 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
     names = {run.id: run.name for run in runs}
     shown = dict(reader.shown(row))
     steps = reader.steps(row.id, start=start, limit=limit)
+    last_given = reader.last_given(row.id)
     served: dict[int, list[dict[str, Any]]] = {}
     for step, run, outcome, match, cut, joins, at in reader.served_of(step.id for step in steps):
         served.setdefault(step, []).append(
@@ -70,7 +71,10 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
         )
     return {
         "session": session_view(reader, row),
-        "steps": [step_view(reader, step, names, shown, served.get(step.id, [])) for step in steps],
+        "steps": [
+            step_view(reader, step, names, shown, served.get(step.id, [])) | {"deaths": last_given.get(step.id, 0)}
+            for step in steps
+        ],
         "runs": [run_view(summary(reader, run)) for run in reversed(runs)],
     }
 

@@ -130,6 +130,10 @@ class Reader:
         """How many other runs were given nothing after this step."""
         return int(self._one("deaths", {"step": step, "run": run})[0])
 
+    def last_given(self, session: int) -> dict[int, int]:
+        """By step: how many runs, other than the newest, were given nothing after it."""
+        return {row[0]: row[1] for row in self._all("last_given", {"session": session})}
+
     def unread(self, session: int, shown: Lineage, run: RunRow, start: int = 0, limit: int = NO_LIMIT) -> list[Unread]:
         """Completed steps of earlier lives that ``run`` was not given, without the effects of their answers.
 

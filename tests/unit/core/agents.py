@@ -11,8 +11,9 @@ from enum import StrEnum
 from hashlib import sha256
 
 from agentstate.core.replay import TRANSIENT
+from tests.unit.core.modelled_proxy import Proxy
 from tests.unit.core.programs import Call, Lane, Program, Question, Wait, play
-from tests.unit.core.world import HOP, Answer, Clock, Connection, Proxy, Request, Rules, seeded
+from tests.unit.core.world import HOP, Answer, Clock, Connection, Request, Rules, seeded
 
 KEEP_ALIVE = 5.0  # how long an idle socket of a pool stays open
 GIVEN_UP = "given up"
@@ -32,7 +33,8 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Death:
-    """The end of one life of the agent: ``at`` seconds after its start, or right after its ``received``-th answer."""
+    """The end of one life of the agent, the first death that of the first life: ``at`` seconds after its start, or
+    right after its ``received``-th answer."""
 
     at: float = 0.0
     received: int = 0
@@ -49,7 +51,8 @@ class Outage:
 
 @dataclass(frozen=True)
 class Sdk:
-    """How calls are made. ``timeout`` of one attempt, 0: none; ``says_retry``: the retry header; ``pool``: sockets are kept."""
+    """How calls are made: ``timeout`` of one attempt (0: none), ``retries`` after it, with ``says_retry`` the header
+    that counts them; ``pool``: sockets are kept for a while."""
 
     timeout: float = 0.0
     retries: int = 3
@@ -102,7 +105,6 @@ class World:
         self.proxy = Proxy(self.clock, rules, self._upstream)
         self.history = History(scenario, self.proxy)
         self._chance = seeded(scenario.seed + " upstream")
-        self._deaths = list(scenario.deaths)
 
     def run(self) -> History:
         for outage in self.scenario.outages:
@@ -130,10 +132,14 @@ class World:
         life = Life(len(self.history.lives), self.clock.now)
         self.history.lives.append(life)
         self.proxy.alive.add(_owner(life))
-        if self._deaths and not self._deaths[0].received:
-            death = self._deaths.pop(0)
+        death = self._death_of(life)
+        if death is not None and not death.received:
             self.clock.after(death.at, lambda: self._die(life, death.restart))
         self._run(life, play(self.scenario.program), None, lambda result: self._finished(life, result))
+
+    def _death_of(self, life: Life) -> Death | None:
+        deaths = self.scenario.deaths
+        return deaths[life.number] if life.number < len(deaths) else None
 
     def _finished(self, life: Life, result: list[str]) -> None:
         self.history.result = result
@@ -174,9 +180,7 @@ class World:
         else:
             self._spawn(life, wanted.lanes, wanted.by_completion, go_on)
 
-    def _spawn(
-        self, life: Life, lanes: tuple[Lane, ...], by_completion: bool, go_on: Callable[[object], None]
-    ) -> None:
+    def _spawn(self, life: Life, lanes: tuple[Lane, ...], by_completion: bool, go_on: Callable[[object], None]) -> None:
         results: dict[int, list[str]] = {}
 
         def done(place: int, result: list[str]) -> None:
@@ -257,8 +261,9 @@ class World:
 
     def _receive(self, life: Life, call: Call, answer: Answer, go_on: Callable[[object], None]) -> None:
         life.received.append((call.question, answer))
-        if self._deaths and self._deaths[0].received and self._deaths[0].received <= len(life.received):
-            self._die(life, self._deaths.pop(0).restart)
+        death = self._death_of(life)
+        if death is not None and death.received == len(life.received):
+            self._die(life, death.restart)
             return
         go_on(GIVEN_UP if call.abandon else answer.sample)
 

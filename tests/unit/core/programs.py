@@ -114,7 +114,8 @@ def play(ops: Program) -> Lane:
 def _play_one(op: Op, known: list[str]) -> Generator[Call | Wait | Spawn, Any, None]:
     if isinstance(op, Ask):
         for _ in range(op.times):
-            known.append((yield Call((op.prompt,))))
+            answer = yield Call((op.prompt,))
+            known.append(answer)
     elif isinstance(op, Poll):
         for _ in range(op.most):
             answer = yield Call((op.prompt,))
@@ -174,10 +175,11 @@ def prompts(program: Program) -> set[str]:
     return found
 
 
-def joins_by_completion(program: Program) -> bool:
-    """Whether the order in which answers come back matters somewhere."""
+def joins_by_completion(program: Program, *, in_lanes_only: bool = False) -> bool:
+    """Whether the order in which answers come back matters somewhere; ``in_lanes_only``: beside other lanes."""
     return any(
-        isinstance(op, FanOut) or (isinstance(op, Lanes) and any(joins_by_completion(lane) for lane in op.lanes))
+        (isinstance(op, FanOut) and not in_lanes_only)
+        or (isinstance(op, Lanes) and any(joins_by_completion(lane) for lane in op.lanes))
         for op in program
     )
 

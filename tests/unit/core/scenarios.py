@@ -87,11 +87,13 @@ def faults(history: History) -> list[str]:
 def is_bounded(history: History) -> bool:
     """Whether the bill can be known beforehand.
 
-    Not when an answer got lost on the last yard, when lanes ask the same, or when time-outs decide in which order
-    answers come back: then a later life may rightly go another way.
+    Not when an answer got lost on the last yard, when lanes ask the same, or when it cannot be kept in which order
+    answers came back (time-outs; a replayed answer that waits for lanes that are not there yet while one that is still
+    in flight comes back): then a later life may rightly go another way.
     """
     program = history.scenario.program
-    in_order = not (history.scenario.sdk.timeout and joins_by_completion(program))
+    crossed = len(history.lives) > 2 and joins_by_completion(program, in_lanes_only=True)
+    in_order = not crossed and not (history.scenario.sdk.timeout and joins_by_completion(program))
     known = history.scenario.mode in KNOWN and lanes_apart(program) and in_order
     return known and not history.lost and not history.proxy.lost_hand_overs
 

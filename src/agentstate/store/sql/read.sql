@@ -44,6 +44,13 @@ select count(*) from served v
 where v.step = :step and v.run <> :run and v.cut_at = 0
   and not exists (select 1 from served w where w.run = v.run and w.at > v.at);
 
+-- name: last_given
+select step, count(*) from (
+    select v.step, max(v.at) from served v join run r on r.id = v.run
+    where r.session = :session and v.outcome <> 'carried' and r.id < (select max(id) from run where session = :session)
+    group by v.run
+) group by step;
+
 -- name: unread
 select s.id, s.number, s.started, s.finished, s.tip, s.run
 from step s
