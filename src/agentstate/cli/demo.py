@@ -228,13 +228,13 @@ def _story(life: Life) -> str:
 
 
 def _table(lives: list[Life]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
-    table.add_column("step", justify="right")
-    table.add_column("model call")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("step", justify="right", no_wrap=True)
+    table.add_column("kind", no_wrap=True)
     for number in range(1, len(lives) + 1):
         table.add_column(f"life {number}", no_wrap=True)
     for step in range(STEPS):
-        kind = "answer, streamed" if step % STEPS_A_TICKET == STEPS_A_TICKET - 1 else "tool call"
+        kind = "streamed" if step % STEPS_A_TICKET == STEPS_A_TICKET - 1 else "tool call"
         table.add_row(str(step), kind, *(_cell(life, step) for life in lives))
     return table
 
@@ -243,9 +243,9 @@ def _cell(life: Life, step: int) -> str:
     killed = life.kill is not None and life.kill.step == step
     if step not in life.answered:
         # It was sent, and the provider answers whether or not somebody is left to read it.
-        return f"{_SHOWN['live']}, [red]killed in it[/]" if killed else ""
+        return f"{_SHOWN['live']} [red]✗ killed[/]" if killed else ""
     outcome = str(life.answered[step]["outcome"])
-    return _SHOWN.get(outcome, outcome) + (", [red]killed[/]" if killed else "")
+    return _SHOWN.get(outcome, outcome) + (" [red]✗ killed[/]" if killed else "")
 
 
 def _replays(lives: list[Life]) -> list[float]:

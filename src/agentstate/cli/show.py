@@ -88,8 +88,8 @@ def _all(view: dict[str, Any]) -> None:
     for step in view["steps"]:
         if step["deaths"] >= DEADLY and session["status"] != "COMPLETED" and not step["superseded"]:
             console.print(
-                f"{step['deaths']} runs ended right after they were given step {step['step_number']}: its answer may be "
-                f"what kills them. To ask anew from there: POST /api/sessions/<id>/reset "
+                f"{step['deaths']} runs ended right after they were given step {step['step_number']}: its answer may "
+                f"be what kills them. To ask anew from there: POST /api/sessions/<id>/reset "
                 f'{{"step_number": {step["step_number"]}}}',
                 style="yellow", highlight=False, markup=False,
             )  # fmt: skip

@@ -16,6 +16,7 @@ from agentstate.core.replay import Ask, Execute, Follow, Replay
 from agentstate.core.runs import Arrival, Evidence, NewRun, RunFacts
 from tests.unit.core.programs import Question
 from tests.unit.core.world import (
+    FRESH,
     HOP,
     ORDER_WAIT,
     Answer,
@@ -54,6 +55,7 @@ class Proxy:
 
     def _forget(self) -> None:
         self._live: dict[int, list[Reader]] = {}
+        self._ended: dict[int, float] = {}
         self._reading: dict[tuple[int, int], Reading] = {}
         self._talking: Counter[int] = Counter()
         self._moved: dict[int, list[Callable[[], None]]] = {}
@@ -86,7 +88,7 @@ class Proxy:
         self._keys[request.question] = key
         run = self._identify(request, key, connection)
         connection.spoke, connection.run = True, run.id
-        ask = Ask(retry=request.retry > 0, hint=request.hint)
+        ask = Ask(retry=request.retry, hint=request.hint)
         decision = self.rules.decide(ask, run.id, self._entries(key, run))
         if isinstance(decision, Replay):
             reader = self._enter(run, self.steps[decision.step], connection, give)
@@ -109,7 +111,7 @@ class Proxy:
             # It keeps its start: what it overlapped is what the agent waited for at the same time.
             step.state, step.finished = State.IN_FLIGHT, 0
         else:
-            step = Step(len(self.steps), run.id, key, request.question, self._tick(), request.hint)
+            step = Step(len(self.steps), run.id, key, request.question, self._tick(), request.hint, request.retry)
             self.steps.append(step)
             self._by_key.setdefault(key, []).append(step)
         reader = self._enter(run, step, connection, give)
@@ -126,6 +128,7 @@ class Proxy:
             self.paid += 1
         step.state = State.COMPLETED if status == 200 else State.FAILED
         step.answer = Answer(status, sample, step.question)
+        self._ended[step.id] = self.clock.now
         for reader in self._live.pop(step.id):
             self._hand_over(reader)
 
@@ -233,7 +236,9 @@ class Proxy:
             live=live,
             watched=live and bool(self._live[step.id]),
             went_on=step.state is State.FAILED and self._went_on(step),
-            hint=step.hint,
+            hint=step.hint if served is None or served.hint is None else served.hint,
+            tries=step.tries,
+            fresh=self.clock.now - self._ended.get(step.id, -FRESH) < FRESH,
         )  # fmt: skip
 
     def _went_on(self, step: Step) -> bool:
@@ -277,12 +282,11 @@ class Proxy:
             # A number is used up by an answer that arrived; one that did not is asked for again by the same life.
             hint_used=any(mine[entry.step].hint == request.hint for entry in done),
             claims_orphan=any(entry.cut or (entry.live and not entry.watched) for entry in entries),
-            # A socket that is older than the cut belongs to a process that has outlived it.
-            others_open=any(other.open and other.spoke for other in self._connections if other is not connection)
-            or connection.opened < last_cut,
+            others_open=any(other.open and other.spoke for other in self._connections if other is not connection),
         )
-        # What a run asks after a cut says that its life has gone on.
-        return arrival, replace(present, loose_cut=last_cut > row.asked_at, advanced=len(mine) >= 2)
+        # What a run asks after a cut says that its life has gone on; so does a socket that is older than the cut.
+        loose = row.asked_at < last_cut < connection.opened
+        return arrival, replace(present, loose_cut=loose, advanced=len(mine) >= 2)
 
     def _begin(self, request: Request, connection: Connection, evidence: Evidence, present: RunFacts | None) -> Run:
         if evidence is Evidence.CUT_CALL and present is not None:

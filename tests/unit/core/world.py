@@ -21,6 +21,7 @@ from agentstate.core.runs import Arrival, NewRun, RunFacts
 from tests.unit.core.programs import Question
 
 HOP = 0.001  # one way between agent and proxy
+FRESH = 65.0  # how long a completed step may be the one that a proven retry repeats
 ORDER_WAIT = 0.2  # how long a replayed answer lets overlapping ones go first, at most
 
 
@@ -99,6 +100,7 @@ class Step:
     question: Question
     started: int
     hint: int | None
+    tries: int = 0
     state: State = State.IN_FLIGHT
     finished: int = 0
     answer: Answer | None = None
