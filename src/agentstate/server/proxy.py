@@ -49,10 +49,14 @@ class Proxy:
             await self._handle(scope, receive, send, connection)
         except AgentStateError as error:
             await _send_error(send, error)
-        except _Gone:
-            return
-        except ConnectionError:
-            return
+        except (_Gone, ConnectionAbortedError):
+            return  # where an answer had begun, its socket is closed: the client sees that it is unfinished
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if connection.closed and task is not None:
+                task.uncancel()  # it was the socket's end that cancelled us
+                return
+            raise
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send, connection: Connection) -> None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
