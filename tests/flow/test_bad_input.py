@@ -12,7 +12,7 @@ import pytest
 from tests.support import chat
 from tests.support.client import Answer, Client, chat_headers, chat_path
 from tests.support.proxy import Proxy
-from tests.support.upstream import BOUND_S, Fin, Hang, Reply, Rst, Step, Upstream, plain, stream
+from tests.support.upstream import BOUND_S, Fin, Gate, Hang, Reply, Rst, Step, Upstream, plain, stream
 
 pytestmark = pytest.mark.usefixtures("no_traceback")
 
@@ -479,16 +479,25 @@ def test_page_of_a_gateway_with_an_error_status_is_not_replayed(
     assert upstream.calls == 2
 
 
-def test_answer_longer_than_announced_does_not_spoil_the_next_one(
-    upstream: Upstream, client: Client, session: str
+@pytest.mark.parametrize("when", ["together", "later"])
+def test_what_a_provider_sends_unasked_is_never_taken_for_the_next_answer(
+    upstream: Upstream, client: Client, session: str, when: str
 ) -> None:
-    """What a provider sends unasked on a connection is never taken for the answer to the next question."""
-    whole = chat.completion("first")
-    upstream.replies([*plain(whole), *plain(chat.completion("sent unasked"))])
-    assert client.ask(session, "one").body == whole
-    assert upstream.requests[0].answered.wait(BOUND_S)
-    assert chat.text_of(client.ask(session, "two").body) == "sample 1"
-    assert upstream.calls == 2
+    whole, unasked = plain(chat.completion("first")), plain(chat.completion("sent unasked"))
+    for number in range(5):
+        gate = Gate()
+        upstream.reset()
+        upstream.replies([b"".join(as_bytes([*whole, *unasked]))] if when == "together" else [*whole, gate, *unasked])
+        assert chat.text_of(client.ask(session, f"one {number}").body) == "first"
+        gate.open()
+        assert upstream.requests[0].answered.wait(BOUND_S)
+        assert chat.text_of(client.ask(session, f"two {number}").body) == "sample 1"
+        assert upstream.calls == 2
+
+
+def as_bytes(steps: Reply) -> list[bytes]:
+    """The steps of a reply that is nothing but bytes."""
+    return [step for step in steps if isinstance(step, bytes)]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 429, 500, 503, 529])

@@ -54,8 +54,8 @@ READ: list[tuple[str, str, str, Any]] = [
     ("x-agent-drain", "off", "drain", False),
     ("x-agent-require-approval", "on", "needs_approval", True),
     ("x-agent-require-approval", "off", "needs_approval", False),
-    ("x-stainless-retry-count", "1", "retry", True),
-    ("x-stainless-retry-count", "0", "retry", False),
+    ("x-stainless-retry-count", "2", "retry", 2),
+    ("x-stainless-retry-count", "0", "retry", 0),
 ]
 
 

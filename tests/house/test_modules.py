@@ -12,7 +12,6 @@ LINES, FUNCTION_LINES = 400, 50
 
 # Module → (lines it may have, why it is one thing).
 LONG_MODULES: dict[str, tuple[int, str]] = {
-    "dialects.openai_chat": (500, "request and answer of one wire format; each half is read with the other in mind"),
     "providers.simulator": (460, "one scripted model: what it decides, says and counts must fit together"),
 }
 # "module.function" → (lines it may have, why it is one thing).

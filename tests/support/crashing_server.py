@@ -91,9 +91,9 @@ def miss_first_owner() -> None:
     look_up = processes.owner_of
     seen: list[object] = []
 
-    def patched(*addresses: tuple[str, int]) -> str:
-        seen.append(addresses)
-        return look_up(*addresses) if len(seen) > 1 else ""
+    def patched(client: tuple[str, int], server: tuple[str, int]) -> str:
+        seen.append(client)
+        return look_up(client, server) if len(seen) > 1 else ""
 
     processes.owner_of = patched
 

@@ -34,6 +34,7 @@ from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect, check_content_type
 from agentstate.engine.core import Parts
 from agentstate.engine.identity import Identity
+from agentstate.engine.presence import Connection
 from agentstate.engine.recorder import Job, record
 from agentstate.engine.recording import Recording
 from agentstate.engine.rematch import Rematch, sentence
@@ -187,12 +188,15 @@ class Answering:
             shape = _asked_shape(asked.call, recorded)
             body = asked.dialect.convert(recorded.shape, shape, recorded.body)
         except BaseException:
-            self._close(run.id, decision.step, None, False)
+            self._close(run.id, decision.step, None, asked.request.connection, False)
             raise
         headers = _recorded_headers(recorded, asked.dialect, shape)
         told = asked.told(outcome, recorded.number, recorded.model or asked.call.model, True, decision.match)
         return Answer(
-            recorded.status, headers + told.headers(), body, close=partial(self._close, run.id, decision.step, None)
+            recorded.status,
+            headers + told.headers(),
+            body,
+            close=partial(self._close, run.id, decision.step, None, asked.request.connection),
         )
 
     async def _in_order(self, asked: Asked, recorded: AnswerRow) -> None:
@@ -262,13 +266,13 @@ class Answering:
             await live.ready.wait()
         except BaseException:
             recording.leave()
-            self.parts.tasks.start("note a cut", self._cut_when_ready(run, live))
+            self.parts.tasks.start("note a cut", self._cut_when_ready(run, live, asked.request.connection))
             raise
         if live.step < 0:
             recording.leave()
             raise recording.error or AgentStateError("the call could not begin; ask again")
         self.parts.floating.reads(run, live.step)
-        close = partial(self._close, run, live.step, recording)
+        close = partial(self._close, run, live.step, recording, asked.request.connection)
         try:
             if outcome is Outcome.JOINED:
                 commit = self.parts.journal.serve(live.session, run, live.step, outcome.value, hint=asked.request.hint)
@@ -282,10 +286,14 @@ class Answering:
             close(False)
             raise
 
-    async def _cut_when_ready(self, run: int, live: Live) -> None:
+    async def _cut_when_ready(self, run: int, live: Live, connection: Connection) -> None:
         await live.ready.wait()
         if live.step >= 0:
-            self.parts.floating.cut(run, live.step, self.parts.journal.note_cut(run, live.step))
+            self._cut(run, live.step, connection)
+
+    def _cut(self, run: int, step: int, connection: Connection) -> None:
+        at = connection.closed_at or clock.now()
+        self.parts.floating.cut(run, step, at, self.parts.journal.note_cut(run, step, at))
 
     async def _from_recording(
         self, asked: Asked, live: Live, outcome: Outcome, close: Callable[[bool], None]
@@ -311,12 +319,12 @@ class Answering:
             headers.append(("content-type", asked.dialect.content_type(asked.call.shape)))
         return Answer(recording.status, headers + told.headers(), body, close=close)
 
-    def _close(self, run: int, step: int, recording: Recording | None, delivered: bool) -> None:
+    def _close(self, run: int, step: int, recording: Recording | None, connection: Connection, delivered: bool) -> None:
         """A reader has its last byte, or is gone."""
         if recording is not None:
             recording.leave()
         if self.parts.floating.read(run, step, delivered):
-            self.parts.floating.cut(run, step, self.parts.journal.note_cut(run, step))
+            self._cut(run, step, connection)
 
     # --- divergence ---
 

@@ -78,8 +78,6 @@ class Identity:
                 facts = tuple(closer if fact.id == closer.id else fact for fact in facts)
         verdict = runs.identify(arrival, facts)
         if isinstance(verdict, NewRun):
-            if verdict.evidence is Evidence.CUT_CALL and present is not None:
-                self._parts.floating.claim_cuts(present.id)
             return verdict
         row = next(row for row in rows if row.id == verdict.run.id)
         if owner and not row.owner and not row.named:
@@ -120,7 +118,9 @@ class Identity:
         read, journal = self._parts.journal.read, self._parts.journal
         rows = read.runs(session.id)
         if verdict.evidence is Evidence.CUT_CALL and rows:
-            await journal.claim_cuts(next(row.id for row in rows if not row.named))
+            before = next(row.id for row in rows if not row.named)
+            self._parts.floating.claim_cuts(before)
+            await journal.claim_cuts(before)
         name = request.run or clock.run_id()
         await journal.begin_run(
             NewRunRow(

@@ -16,7 +16,18 @@ from agentstate.engine import processes
 class Connection:
     """One accepted socket. ``owner`` resolves to "pid:start" or ""; it is looked up once, in a thread."""
 
-    __slots__ = ("_owner", "_watchers", "client", "closed", "local", "opened_at", "run", "server", "sessions")
+    __slots__ = (
+        "_owner",
+        "_watchers",
+        "client",
+        "closed",
+        "closed_at",
+        "local",
+        "opened_at",
+        "run",
+        "server",
+        "sessions",
+    )
 
     def __init__(self, client: tuple[str, int] | None, server: tuple[str, int] | None) -> None:
         self.client = client
@@ -24,6 +35,7 @@ class Connection:
         self.local = _local(client, server)  # the client is on this host, as far as addresses tell
         self.opened_at = clock.now()
         self.closed = False
+        self.closed_at = 0.0
         self.sessions: set[str] = set()
         self.run: int | None = None
         self._owner: asyncio.Future[str] | None = None
@@ -32,6 +44,7 @@ class Connection:
     def lost(self) -> None:
         """The socket is closed."""
         self.closed = True
+        self.closed_at = clock.now()
         for watcher in list(self._watchers):
             watcher()
 

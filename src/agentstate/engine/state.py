@@ -147,9 +147,10 @@ class Floating:
         """Whether a step is on its way to a run, its claim not committed yet."""
         return (run, step) in self._claims
 
-    def cut(self, run: int, step: int, commit: asyncio.Future[object]) -> None:
+    def cut(self, run: int, step: int, at: float, commit: asyncio.Future[object]) -> None:
+        """The run's reader of the step left early, ``at`` that time, as soon as ``commit`` is done."""
         key = (run, step)
-        self._cuts[key] = clock.now()
+        self._cuts[key] = at
         commit.add_done_callback(lambda _: self._cuts.pop(key, None))
 
     def loose_cut(self, run: int) -> float:

@@ -37,7 +37,11 @@ class _Connector(aiohttp.TCPConnector):
     async def _get(self, key: Any, traces: Any) -> Any:
         while True:
             connection = await super()._get(key, traces)
-            if connection is None or _quiet(connection.transport):
+            if connection is None:
+                return None
+            # Bytes may wait in the library already, or in the socket still.
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close and _quiet(connection.transport):
                 return connection
             connection.close()
 

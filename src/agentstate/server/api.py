@@ -118,18 +118,18 @@ class Api:
 
     async def _reset(self, request: Request) -> Response:
         key = request.path_params["id"]
-        number = (await _body(request)).get("step_number", 0)
+        number = (await _body(request)).get("step_number")
         if not isinstance(number, int) or isinstance(number, bool):
-            raise BadRequest("step_number must be a whole number")
+            raise BadRequest('send {"step_number": n}: steps from n on are superseded')
         row = await self._sessions.roll_back(key, number)
         view = await self._reading(lambda reader: session_view(reader, row))
         return _json({"message": f"Session {key} reset from step {number} successfully.", "session": view})
 
     async def _status(self, request: Request) -> Response:
         key = request.path_params["id"]
-        status = (await _body(request)).get("status", "RUNNING")
+        status = (await _body(request)).get("status")
         if not isinstance(status, str):
-            raise BadRequest("status must be a text")
+            raise BadRequest('send {"status": "RUNNING"}, or PAUSED, FAILED, COMPLETED')
         row = await self._sessions.set_status(key, status)
         view = await self._reading(lambda reader: session_view(reader, row))
         return _json({"message": f"Session {key} status updated to {row.status.value}.", "session": view})

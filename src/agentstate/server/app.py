@@ -114,7 +114,7 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
         App(parts, token), http=protocol_for(parts.presence), ws="none", lifespan="off", log_config=None,
         access_log=False, proxy_headers=False,
         server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S, backlog=2048,
-        loop="none", timeout_graceful_shutdown=int(settings.server.shutdown_grace_s) + 5,
+        loop="none", timeout_graceful_shutdown=int(settings.server.shutdown_grace_s) + 1,
     )  # fmt: skip
     server = _Server(config)
     loop = asyncio.get_running_loop()

@@ -223,9 +223,8 @@ class Journal:
             done.add_done_callback(lambda _: self.facts.forget_runs(session))
         return done
 
-    def note_cut(self, run: int, step: int) -> asyncio.Future[Any]:
-        """The run's reader of the step left before the last byte."""
-        at = clock.now()
+    def note_cut(self, run: int, step: int, at: float) -> asyncio.Future[Any]:
+        """The run's reader of the step left before the last byte, ``at`` that time."""
         return self._later("cut", lambda conn: conn.execute(_SQL["cut"], {"run": run, "step": step, "now": at}))
 
     def _later(self, name: str, work: Callable[[sqlite3.Connection], Any]) -> asyncio.Future[Any]:

@@ -19,6 +19,7 @@ from tests.unit.core.world import (
     FRESH,
     HOP,
     ORDER_WAIT,
+    UNSEEN,
     Answer,
     Clock,
     Connection,
@@ -56,6 +57,7 @@ class Proxy:
     def _forget(self) -> None:
         self._live: dict[int, list[Reader]] = {}
         self._ended: dict[int, float] = {}
+        self._sendings: dict[tuple[int, int], int] = {}
         self._reading: dict[tuple[int, int], Reading] = {}
         self._talking: Counter[int] = Counter()
         self._moved: dict[int, list[Callable[[], None]]] = {}
@@ -92,12 +94,12 @@ class Proxy:
         decision = self.rules.decide(ask, run.id, self._entries(key, run))
         if isinstance(decision, Replay):
             reader = self._enter(run, self.steps[decision.step], connection, give)
-            self._serve(run, decision.step, request.hint)
+            self._serve(run, decision.step, request)
             self._hand_over_in_order(reader)
         elif isinstance(decision, Follow):
             reader = self._enter(run, self.steps[decision.step], connection, give)
             self._live[decision.step].append(reader)
-            self._serve(run, decision.step, request.hint)
+            self._serve(run, decision.step, request)
         else:
             self._execute(request, key, run, connection, give, decision)
 
@@ -111,12 +113,12 @@ class Proxy:
             # It keeps its start: what it overlapped is what the agent waited for at the same time.
             step.state, step.finished = State.IN_FLIGHT, 0
         else:
-            step = Step(len(self.steps), run.id, key, request.question, self._tick(), request.hint, request.retry)
+            step = Step(len(self.steps), run.id, key, request.question, self._tick(), request.hint)
             self.steps.append(step)
             self._by_key.setdefault(key, []).append(step)
         reader = self._enter(run, step, connection, give)
         self._live[step.id] = [reader]
-        self._serve(run, step.id, request.hint)
+        self._serve(run, step.id, request)
         latency, status = self._upstream(request.question)
         life = self._life
         self.clock.after(latency, lambda: self._finish(step, status) if life is self._life else None)
@@ -136,9 +138,12 @@ class Proxy:
         self._ticks += 1
         return self._ticks
 
-    def _serve(self, run: Run, step: int, hint: int | None) -> None:
+    def _serve(self, run: Run, step: int, request: Request) -> None:
+        hint, retry = request.hint, request.retry
         known = self.served[run.id].setdefault(step, Served(hint))
-        known.cut_at = None
+        known.hint, known.cut_at = hint, None
+        # Each further hand-out uses up one sending of the request.
+        self._sendings[run.id, step] = self._sendings[run.id, step] + 1 if (run.id, step) in self._sendings else retry
         run.asked_at = self.clock.now
         if hint is not None:
             run.hint_min = min(hint, hint if run.hint_min is None else run.hint_min)
@@ -237,7 +242,7 @@ class Proxy:
             watched=live and bool(self._live[step.id]),
             went_on=step.state is State.FAILED and self._went_on(step),
             hint=step.hint if served is None or served.hint is None else served.hint,
-            tries=step.tries,
+            tries=self._sendings.get((run.id, step.id), UNSEEN),
             fresh=self.clock.now - self._ended.get(step.id, -FRESH) < FRESH,
         )  # fmt: skip
 
@@ -281,7 +286,10 @@ class Proxy:
             arrival,
             # A number is used up by an answer that arrived; one that did not is asked for again by the same life.
             hint_used=any(mine[entry.step].hint == request.hint for entry in done),
-            claims_orphan=any(entry.cut or (entry.live and not entry.watched) for entry in entries),
+            # A step that failed or was interrupted is asked again by the same life as well.
+            claims_orphan=any(
+                entry.cut or (not entry.watched and entry.state is not State.COMPLETED) for entry in entries
+            ),
             others_open=any(other.open and other.spoke for other in self._connections if other is not connection),
         )
         # What a run asks after a cut says that its life has gone on; so does a socket that is older than the cut.

@@ -22,6 +22,7 @@ from tests.unit.core.programs import Question
 
 HOP = 0.001  # one way between agent and proxy
 FRESH = 65.0  # how long a completed step may be the one that a proven retry repeats
+UNSEEN = 10**6  # sendings of a request that this life of the proxy has not seen: no retry can follow them
 ORDER_WAIT = 0.2  # how long a replayed answer lets overlapping ones go first, at most
 
 
@@ -100,7 +101,6 @@ class Step:
     question: Question
     started: int
     hint: int | None
-    tries: int = 0
     state: State = State.IN_FLIGHT
     finished: int = 0
     answer: Answer | None = None
