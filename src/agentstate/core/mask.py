@@ -12,8 +12,11 @@ from collections.abc import Sequence
 _MONTHS = "January February March April May June July August September October November December".split()  # noqa: SIM905
 _MONTH = "|".join([*_MONTHS, *(name[:3] for name in _MONTHS)])
 _DAY = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday|Mon|Tue|Wed|Thu|Fri|Sat|Sun"
-_CLOCK = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?"
-_ZONE = r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d))"
+_HOUR = r"(?:[01]?\d|2[0-3]):[0-5]\d"
+_SECONDS = r":[0-5]\d(?:[.,]\d+)?"
+_HALF = r"\s?[AaPp]\.?[Mm]\b\.?"
+_CLOCK = rf"{_HOUR}(?:{_SECONDS})?(?:{_HALF})?"
+_ZONE = r"(?:\s?(?:Z\b|UTC|GMT|[+-]\d\d:?\d\d))"
 
 VOLATILE = re.compile(
     "|".join(
@@ -23,9 +26,10 @@ VOLATILE = re.compile(
             rf"(?P<day>\b(?:(?:{_DAY}),? )?"
             rf"(?:(?:{_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?|\d{{1,2}} (?:{_MONTH})),? \d{{4}}\b)",
             rf"(?P<month>\b(?:{_MONTH}) \d{{4}}\b)",
-            r"(?P<slashed>\b\d{1,2}/\d{1,2}/\d{2,4}\b)",
-            rf"(?P<clock>\b{_CLOCK}{_ZONE}?(?![\d:]))",
-            r"(?P<epoch>\b1[5-9]\d{8}(?:\d{3})?(?:\.\d+)?\b)",
+            r"(?P<slashed>(?<![\d/])\d{1,2}/\d{1,2}/\d{4}(?![\d/]))",
+            # "10:30" alone may be a score or a ratio: it is a clock where it says so.
+            rf"(?P<clock>(?<![\d:.])(?:{_HOUR}{_SECONDS}(?:{_HALF})?{_ZONE}?|{_HOUR}(?:{_HALF}|{_ZONE}))(?![\d:])"
+            rf"|\b(?:[Tt]ime|[Nn]ow|[Cc]lock)(?: is)?[:=]? {_HOUR}(?![\d:]))",
             r"(?P<temp>(?:/private)?/(?:tmp|var/folders|var/tmp)/[^\s\"'<>|]+)",
         )
     )
