@@ -37,7 +37,7 @@ $(CLIENTS)/.ready: pyproject.toml
 	@echo "setting up $(CLIENTS) (once; CrewAI is large) ..."
 	@$(PYTHON) -m venv $(CLIENTS)
 	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check 'crewai>=1.15.30,<1.16'
-	@if command -v npm >/dev/null 2>&1; then npm install --silent --prefix $(CLIENTS) openai@6; fi
+	@if command -v npm >/dev/null 2>&1; then npm install --loglevel=error --no-fund --no-audit --prefix $(CLIENTS) openai@6; fi
 	@touch $@
 
 test-clients: $(STAMP) $(CLIENTS)/.ready  ## real SDKs and frameworks, CrewAI and Node among them

@@ -224,14 +224,14 @@ def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def _default_provider_parts(values: dict[str, Any]) -> None:
-    """A file that names one provider keeps the default ones, and may give only a part of theirs."""
+    """A file that names one provider keeps the default ones, first, and may give only a part of theirs."""
     given = values.get("providers")
     if not isinstance(given, dict):
         return
-    for name, default in _default_providers().items():
-        mine = given.setdefault(name, {})
-        if isinstance(mine, dict):
-            given[name] = default.model_dump() | mine
+    known = {name: default.model_dump() for name, default in _default_providers().items()}
+    for name, mine in given.items():
+        known[name] = known.get(name, {}) | mine if isinstance(mine, dict) else mine
+    values["providers"] = known
 
 
 def _explain(error: ValidationError, path: Path | None) -> str:

@@ -34,6 +34,7 @@ UNDER_LOAD = {
     "begin_attempt": 2,
     "serve": 2,
     "cut": 1,
+    "delivered": 2,
     "claim_cuts": 1,
     "report_divergence": 1,
 }

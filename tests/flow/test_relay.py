@@ -416,6 +416,19 @@ def test_chunked_body_beyond_the_limit_is_refused(tmp_path_factory: pytest.TempP
 # --- no session -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("place", ["session", "none"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_call_that_a_person_must_approve_is_never_sent(
+    upstream: Upstream, client: Client, session: str, place: str, path: str
+) -> None:
+    headers = [*chat_headers(), ("x-agent-require-approval", "true")]
+    target = chat_path(session, "a", path) if place == "session" else path
+    answer = client.send("POST", target, headers, b'{"model":"m","messages":[{"role":"user","content":"hi"}]}')
+    assert (answer.status, answer.error["code"]) == (400, "approval_unavailable")
+    assert answer.headers["x-should-retry"] == "false"
+    assert upstream.calls == 0
+
+
 def test_without_a_session_nothing_is_journaled_and_nothing_replayed(upstream: Upstream, proxy: Proxy) -> None:
     before = proxy.control.get("/api/sessions")
     answers = [proxy.client.ask(None, "the very same") for _ in range(2)]

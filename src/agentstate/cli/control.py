@@ -259,7 +259,7 @@ def log_path() -> Path:
 def _from_lock(store: Path) -> list[str]:
     """The address that the process serving ``store`` wrote into its lock file; of a dead one it is harmless."""
     try:
-        return [str(json.loads(Path(f"{store}.lock").read_text("utf-8"))["url"])]
+        return [str(json.loads(Path(f"{store.resolve()}.lock").read_text("utf-8"))["url"])]
     except (OSError, ValueError, KeyError, TypeError):
         return []  # no proxy, or one that has not written its address yet
 

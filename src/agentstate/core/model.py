@@ -156,7 +156,7 @@ class Entry:
     ``went_on``: the run that received it started another step afterwards. ``deaths``: runs that ended right after it.
     ``retry_key``: digest of the idempotency key of its request. ``broken``: its tool arguments do not parse.
     ``tries``: how often its client said that it had sent the request before. ``fresh``: it was completed a moment ago,
-    and the proxy has been up since.
+    and the proxy has been up since. ``lost``: the proxy ended before it was known whether the run's reader had it all.
     """
 
     step: int
@@ -178,3 +178,4 @@ class Entry:
     broken: bool = False
     tries: int = 0
     fresh: bool = False
+    lost: bool = False

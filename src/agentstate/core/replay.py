@@ -130,7 +130,7 @@ def _retried(ask: Ask, mine: list[Entry]) -> Decision | None:
 
     The header does not prove that the earlier sending ever arrived here: while the proxy was down, or over a connection
     that had just been closed, it did not. So what has a reader or was delivered counts only if it is the run's sole
-    step of this fingerprint, was not itself the sending that failed (``tries``), and is ``fresh``.
+    step of this fingerprint, was not itself the sending that failed (``tries``), and is ``fresh`` or ``lost``.
     """
     if not ask.retry:
         return None
@@ -142,7 +142,7 @@ def _retried(ask: Ask, mine: list[Entry]) -> Decision | None:
         return None
     if mine[0].live:
         return Follow(mine[0].step, again=True)
-    return _give(mine[0], again=True) if mine[0].fresh else None
+    return _give(mine[0], again=True) if mine[0].fresh or mine[0].lost else None
 
 
 def _orphan(mine: list[Entry]) -> Decision | None:

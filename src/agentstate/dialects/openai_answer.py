@@ -12,6 +12,7 @@ import msgspec
 
 from agentstate.core.model import ToolCall, Verdict
 from agentstate.dialects import sse
+from agentstate.dialects.base import UNREADABLE
 
 _LEGACY_ID = "function"
 _CUT_BY_LIMIT = frozenset({"length", "content_filter"})
@@ -80,10 +81,9 @@ class StreamGate:
             for (choice, index), call in sorted(self._calls.items())
         )
         finish = tuple(self._finish.get(choice, "") for choice in sorted(self._seen))
-        unreadable = _unreadable(calls)
-        excused = unreadable is not None and self._finish.get(unreadable.choice) in _CUT_BY_LIMIT
-        fault = self._fault or self._unfinished() or ("" if excused else _not_json(unreadable))
-        return Verdict(fault, self._model, self._usage.decode(), calls, finish, excused)
+        unreadable, broken = _unreadable(calls, self._finish)
+        fault = self._fault or self._unfinished() or unreadable
+        return Verdict(fault, self._model, self._usage.decode(), calls, finish, broken)
 
     def _unfinished(self) -> str:
         if not self._seen:
@@ -161,7 +161,10 @@ class StreamGate:
 
     def _read_odd(self, data: bytes) -> bool:
         """A JSON event whose fields have unusual types: held, and judged by what is usual in it."""
-        value = msgspec.json.decode(data)
+        try:
+            value = msgspec.json.decode(data)
+        except UNREADABLE:
+            value = None
         if not isinstance(value, dict):
             self._fault = self._fault or "the stream holds an event that is not a JSON object"
             return False
@@ -176,9 +179,22 @@ class StreamGate:
                 self._seen.add(index)
                 if choice.get("finish_reason") is not None:
                     self._finish[index] = str(choice["finish_reason"])
+                delta = choice.get("delta")
+                for call in _proposed(delta) if isinstance(delta, dict) else ():
+                    self._tool(index, call)
         if value.get("usage"):
             self._usage = msgspec.json.encode(value["usage"])
         return False
+
+
+def _proposed(delta: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tool calls of a delta, the legacy one among them, in the form of tool calls."""
+    calls = delta.get("tool_calls")
+    found = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    legacy = delta.get("function_call")
+    if isinstance(legacy, dict):
+        found.append({"index": -1, "id": _LEGACY_ID, "function": legacy})
+    return found
 
 
 def text_of(arguments: Any) -> str:
@@ -188,19 +204,22 @@ def text_of(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
-def _unreadable(calls: tuple[ToolCall, ...]) -> ToolCall | None:
-    """The first call whose arguments are not JSON. A token limit may cut them: the finish reason says so then."""
+def _unreadable(calls: tuple[ToolCall, ...], finish: dict[int, str]) -> tuple[str, bool]:
+    """(fault, whether a token limit cut arguments) of calls whose arguments are not JSON.
+
+    Where a limit cut them, the finish reason says so, and it is no fault.
+    """
+    broken = False
     for call in calls:
-        if call.arguments.strip():
-            try:
-                msgspec.json.decode(call.arguments)
-            except (msgspec.DecodeError, RecursionError):
-                return call
-    return None
-
-
-def _not_json(call: ToolCall | None) -> str:
-    return f"the arguments of the call of tool {call.name!r} are not JSON" if call else ""
+        if not call.arguments.strip():
+            continue
+        try:
+            msgspec.json.decode(call.arguments)
+        except UNREADABLE:
+            if finish.get(call.choice) not in _CUT_BY_LIMIT:
+                return f"the arguments of the call of tool {call.name!r} are not JSON", False
+            broken = True
+    return "", broken
 
 
 def judge_plain(body: bytes) -> Verdict:
@@ -226,15 +245,14 @@ def judge_plain(body: bytes) -> Verdict:
         message = choice.get("message")
         calls.extend(_calls_of(place, message if isinstance(message, dict) else {}))
     model, usage = value.get("model"), value.get("usage")
-    unreadable = _unreadable(tuple(calls))
-    excused = unreadable is not None and finish[unreadable.choice] in _CUT_BY_LIMIT
+    unreadable, broken = _unreadable(tuple(calls), finish)
     return Verdict(
-        "" if excused else _not_json(unreadable),
+        unreadable,
         model if isinstance(model, str) else "",
         msgspec.json.encode(usage).decode() if isinstance(usage, dict) else "",
         tuple(calls),
         tuple(finish.values()),
-        excused,
+        broken,
     )
 
 

@@ -174,7 +174,7 @@ def _tools(tools: Any) -> bytes:
     """The tool set: its order cannot change the answer, nor can marks of the prompt cache."""
     if not isinstance(tools, list):
         return canonical(tools)
-    return b"\0".join(sorted(canonical(_unmarked(tool)) for tool in tools))
+    return b"set\0" + b"\0".join(sorted(canonical(_unmarked(tool)) for tool in tools))
 
 
 def _unmarked(value: Any) -> Any:

@@ -117,12 +117,27 @@ def _grown(old: Any, new: Any, key: str) -> Any:
     if isinstance(old, str) and isinstance(new, str):
         return (old or new) if key in _WHOLE else old + new
     if isinstance(old, list) and isinstance(new, list):
-        return old + new
+        return _extended(old, new)
     if isinstance(old, dict) and isinstance(new, dict):
         merged = dict(old)
         _grow(merged, new)
         return merged
     return new
+
+
+def _extended(old: list[Any], new: list[Any]) -> list[Any]:
+    """A list with another one added; an entry with an index grows the one that has it."""
+    whole = list(old)
+    for entry in new:
+        index = entry.get("index") if isinstance(entry, dict) else None
+        place = next(
+            (at for at, known in enumerate(whole) if isinstance(known, dict) and known.get("index") == index), None
+        )
+        if isinstance(index, int) and place is not None:
+            whole[place] = _grown(whole[place], entry, "")
+        else:
+            whole.append(entry)
+    return whole
 
 
 def _finished(index: int, choice: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 # Two line ends in a row, each LF, CRLF or CR; never U+2028 or U+0085, which may stand inside JSON.
 _BLANK = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
+_BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"\r\n|\n|\r")
 
 
@@ -54,6 +55,7 @@ class Parser:
 
 def data_of(event: bytes) -> bytes | None:
     """The event's data, lines joined by LF; ``None`` for a comment or an empty event."""
+    event = event.removeprefix(_BOM)
     if event.startswith(b"data: ") and event.endswith(b"}\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
         return event[6:-2]
     lines = [line for line in _LINE.split(event) if line.startswith(b"data")]

@@ -35,6 +35,11 @@ class Pointer:
     ids: tuple[str, ...]
 
 
+def is_masked(item: Item, user_text: bool) -> bool:
+    """Whether the text of this message is masked."""
+    return item.role in _ALWAYS or (user_text and item.role == "user")
+
+
 def masked(call: Call, user_text: bool = False) -> Masked:
     """The call with system, developer and tool-result text masked; user text only where it was declared."""
     state = sha256(call.frame)
@@ -42,7 +47,7 @@ def masked(call: Call, user_text: bool = False) -> Masked:
     names: dict[str, int] = {}
     for item in in_canonical_order(call.items):
         message = msgspec.json.decode(item.raw)
-        if item.role in _ALWAYS or (user_text and item.role == "user"):
+        if is_masked(item, user_text):
             _mask_content(message, literals)
         state.update(canonical(_with_ids(message, names)))
         state.update(b"\0")

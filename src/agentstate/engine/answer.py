@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
-
 from agentstate import clock
 from agentstate.core import divergence, fingerprint, replay
 from agentstate.core.divergence import Diverged, Policy
@@ -26,13 +24,12 @@ from agentstate.core.model import (
     Outcome,
     RunState,
     SessionStatus,
-    Shape,
-    State,
 )
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect, check_content_type
 from agentstate.engine.core import Parts
+from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
 from agentstate.engine.identity import Identity
 from agentstate.engine.presence import Connection
 from agentstate.engine.recorder import Job, record
@@ -42,20 +39,18 @@ from agentstate.engine.request import Answer, Request, Told
 from agentstate.engine.state import Live
 from agentstate.errors import (
     AgentStateError,
-    ApprovalUnavailable,
     RunDiverged,
     RunFenced,
     SessionPaused,
     ShuttingDown,
 )
-from agentstate.providers.client import Headers, Question
+from agentstate.providers.client import Question
 from agentstate.store.rows import AnswerRow, NewStep, RunRow, SessionRow
 
 log = logging.getLogger("agentstate")
 
+_NOTE_S = 0.005  # how soon it is written down that an answer arrived
 _LONGEST_ORDER_S = 5.0  # a reader that takes longer than that to read its answer holds up nobody
-# They speak of the moment or the connection in which the answer was given.
-_MOMENT = ("date", "content-length", "retry-after", "retry-after-ms", "x-ratelimit", "ratelimit", "set-cookie")
 
 
 @dataclass(slots=True)
@@ -83,6 +78,7 @@ class Answering:
         self.identity = Identity(parts)
         self.rematch = Rematch(parts)
         self._cursors: dict[int, int] = {}
+        self._noting = False
 
     async def answer(self, request: Request, dialect: Dialect) -> Answer:
         """Answer a request of a session. Raises ``AgentStateError``."""
@@ -91,11 +87,6 @@ class Answering:
         content_type = next((value for name, value in request.headers if name.lower() == "content-type"), "")
         check_content_type(content_type)
         call = dialect.parse(request.method, request.normal, request.body)
-        if request.needs_approval:
-            raise ApprovalUnavailable(
-                "x-agent-require-approval: this version cannot hold a call for approval yet, so the call is refused; "
-                "leave the header out to send it"
-            )
         asked_print = fingerprint.of(call)
         session = self.parts.journal.facts.session(request.session)
         if session is None:
@@ -185,12 +176,12 @@ class Answering:
             await commit
             if recorded.finished - recorded.started > 1 and not asked.call.pure:
                 await self._in_order(asked, recorded)
-            shape = _asked_shape(asked.call, recorded)
+            shape = asked_shape(asked.call, recorded)
             body = asked.dialect.convert(recorded.shape, shape, recorded.body)
         except BaseException:
             self._close(run.id, decision.step, None, asked.request.connection, False)
             raise
-        headers = _recorded_headers(recorded, asked.dialect, shape)
+        headers = recorded_headers(recorded, asked.dialect, shape)
         told = asked.told(outcome, recorded.number, recorded.model or asked.call.model, True, decision.match)
         return Answer(
             recorded.status,
@@ -236,7 +227,7 @@ class Answering:
             raise SessionPaused(_why_paused(session))
         provider = self.parts.providers.for_dialect(registry.provider_dialect(asked.call.path))
         question = Question(
-            request.method, request.path, request.query, _forwarded(request.headers, provider.credentials()),
+            request.method, request.path, request.query, forwarded(request.headers, provider.credentials()),
             request.body,
         )  # fmt: skip
         self.parts.pricing.warm()
@@ -306,13 +297,13 @@ class Answering:
             if recording.error is not None and not recording.shown:
                 raise recording.error
             if recording.shape == asked.call.shape and not recording.done:
-                headers = _live_headers(recording.headers) + told.headers()
+                headers = live_headers(recording.headers) + told.headers()
                 return Answer(
                     recording.status, headers, None, recording, close,
                     lambda error: asked.dialect.stream_error(_as_ours(error)),
                 )  # fmt: skip
         body = await recording.whole()
-        headers = _live_headers(recording.headers)
+        headers = live_headers(recording.headers)
         if recording.status < 300 and recording.shape != asked.call.shape and outcome is Outcome.JOINED:
             body = asked.dialect.convert(recording.shape, asked.call.shape, body)
             headers = [pair for pair in headers if pair[0].lower() != "content-type"]
@@ -325,6 +316,17 @@ class Answering:
             recording.leave()
         if self.parts.floating.read(run, step, delivered):
             self._cut(run, step, connection)
+        elif self.parts.floating.delivered and not self._noting:
+            self._noting = True
+            asyncio.get_running_loop().call_later(_NOTE_S, self._note_delivered)
+
+    def _note_delivered(self) -> None:
+        """Write down, for many answers at a time, that they arrived: a restart of the proxy must know."""
+        self._noting = False
+        noted = frozenset(self.parts.floating.delivered)
+        if noted and not self.parts.journal.closed:
+            done = self.parts.journal.note_delivered(noted)
+            done.add_done_callback(lambda _: self.parts.floating.delivered.difference_update(noted))
 
     # --- divergence ---
 
@@ -364,35 +366,3 @@ def _why_paused(session: SessionRow) -> str:
 
 def _as_ours(error: Exception) -> AgentStateError:
     return error if isinstance(error, AgentStateError) else AgentStateError("the proxy failed while answering")
-
-
-def _asked_shape(call: Call, recorded: AnswerRow) -> Shape:
-    """Errors have one shape; answers are given in the shape asked now."""
-    return call.shape if recorded.state is State.COMPLETED else recorded.shape
-
-
-def _forwarded(headers: Headers, credentials: Headers) -> Headers:
-    """The agent's headers with identity encoding, and our own credentials where the provider has some."""
-    drop = {"host", "content-length", "accept-encoding", "expect"}
-    if credentials:
-        drop |= {"authorization", "x-api-key"}
-    kept = [pair for pair in headers if pair[0].lower() not in drop]
-    return [*kept, *credentials, ("accept-encoding", "identity")]
-
-
-def _live_headers(headers: Headers) -> Headers:
-    """The provider's headers; lengths are ours, and it must not speak in our name."""
-    return [
-        pair for pair in headers
-        if pair[0].lower() != "content-length" and not pair[0].lower().startswith("x-agentstate-")
-    ]  # fmt: skip
-
-
-def _recorded_headers(recorded: AnswerRow, dialect: Dialect, shape: Shape) -> Headers:
-    """The recorded headers, less those of the moment; the content type follows the shape."""
-    headers: Headers = [(name, value) for name, value in msgspec.json.decode(recorded.head)] if recorded.head else []
-    kept = [pair for pair in _live_headers(headers) if not pair[0].lower().startswith(_MOMENT)]
-    if shape.stream != recorded.shape.stream:
-        kept = [pair for pair in kept if pair[0].lower() != "content-type"]
-        kept.append(("content-type", dialect.content_type(shape)))
-    return kept

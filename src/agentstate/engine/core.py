@@ -65,6 +65,8 @@ class Parts:
             log.warning("%d calls were still in flight; they are marked interrupted", late)
         if "client" in self.__dict__:
             await self.client.close()
+        if self.floating.delivered:
+            await self.journal.note_delivered(frozenset(self.floating.delivered))
         self.journal.close()
 
     def head(self, session: SessionRow) -> tuple[Shown, bytes | None]:

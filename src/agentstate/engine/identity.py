@@ -68,7 +68,11 @@ class Identity:
             rows = known.runs(session.id)
         facts = tuple([_facts(row) for row in rows])
         arrival = Arrival(
-            name=request.run, owner=owner, hint=request.hint, unique_first=request.unique_first, retry=request.retry > 0
+            name=request.run,
+            owner=owner,
+            hint=request.hint,
+            unique_first=request.unique_first or self._parts.settings.replay.first_prompt == "unique",
+            retry=request.retry > 0,
         )
         present = runs.present_run(arrival, facts)
         if present is not None and not request.run and not request.retry:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -28,6 +29,9 @@ AFTER_DONE_S = 2.0  # how long the end of a stream is waited for after its [DONE
 # A stream is told from a plain body by its first byte, not by its content type: providers mislabel both ways.
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _NO_EVENT = (b"{", b"[", b"<")
+_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
+_KEY_PARAMETERS = frozenset({"key", "api_key", "api-key", "token", "access_token"})
+_SHORTEST_SECRET = 8  # shorter ones would blot out ordinary text
 _NEVER_STORED = frozenset({"set-cookie", "set-cookie2", "authorization", "x-api-key"})
 
 
@@ -211,6 +215,9 @@ async def _commit(
     job: Job, state: State, body: bytes, verdict: Verdict, shape: Shape, released: bool = True, error: str = ""
 ) -> None:
     """Write the end of the attempt down. Raises ``StoreError``: then nothing more may be shown."""
+    secrets = _secrets(job.question)
+    body, error = scrubbed(body, secrets), scrubbed(error.encode(), secrets).decode("utf-8", "replace")
+    head = scrubbed(pack_headers(job.headers), secrets)
     cost = None
     if verdict.usage:
         if not job.parts.pricing.ready:
@@ -223,7 +230,7 @@ async def _commit(
             job.live.attempt,
             state,
             job.status,
-            pack_headers(job.headers),
+            head,
             body,
             released,
             shape,
@@ -232,6 +239,24 @@ async def _commit(
             error[:2000],
         )
     )
+
+
+def _secrets(question: Question) -> list[bytes]:
+    """The credentials that the request carries, as a provider might repeat them."""
+    found = []
+    for name, value in question.headers:
+        if name.lower() in _CREDENTIALS:
+            found += [value, value.partition(" ")[2]]
+    found += [value for name, value in parse_qsl(question.query) if name.lower() in _KEY_PARAMETERS]
+    return [value.encode() for value in found if len(value) >= _SHORTEST_SECRET]
+
+
+def scrubbed(data: bytes, secrets: list[bytes]) -> bytes:
+    """The bytes without any credential: those are never stored, whoever repeats them."""
+    for secret in secrets:
+        if secret in data:
+            data = data.replace(secret, b"[credential]")
+    return data
 
 
 def pack_headers(headers: Headers) -> bytes:

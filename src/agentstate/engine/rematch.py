@@ -66,14 +66,18 @@ class Rematch:
         renamed = mask.renaming(was.literals, is_.literals)
         if renamed is None:
             return False
-        return not mask.quotes(self._answer_text(step), renamed)
+        # What is not masked may speak of it too: "on the 14th" means something else once today is another day.
+        plain = [text for item in call.items if not volatile.is_masked(item, user_text) for text in _texts_of(item.raw)]
+        back = {is_: was for was, is_ in renamed.items()}
+        return not (mask.quotes([*self._answer_texts(step), *plain], renamed) or mask.quotes(plain, back))
 
-    def _answer_text(self, step: int) -> str:
+    def _answer_texts(self, step: int) -> list[str]:
         """The recorded answer as a reader sees it, whatever pieces it was streamed in."""
         answer = self._parts.journal.read.answer(step)
         dialect = registry.BY_NAME[answer.dialect]
         plain = dialect.convert(answer.shape, type(answer.shape)(), answer.body)
-        return "\n".join(_texts(msgspec.json.decode(plain)))
+        value = msgspec.json.decode(plain)
+        return [text for choice in value.get("choices") or () for text in _texts(choice)]
 
     def _may_point(self, session: SessionRow, ids: tuple[str, ...]) -> bool:
         """Whether all ids were handed out by this session's journal, each once, for tools that may be called again."""
@@ -147,8 +151,18 @@ def _diff(recorded: bytes, asked: bytes) -> list[dict[str, Any]]:
         return []
 
 
+def _texts_of(raw: bytes) -> list[str]:
+    return _texts(msgspec.json.decode(raw))
+
+
 def _texts(value: Any) -> list[str]:
+    """All texts in a JSON value; what is JSON in a text, as tool arguments are, is looked into."""
     if isinstance(value, str):
+        if value[:1] in ("{", "["):
+            try:
+                return [value, *_texts(msgspec.json.decode(value))]
+            except (msgspec.DecodeError, RecursionError):
+                return [value]
         return [value]
     if isinstance(value, list):
         return [text for part in value for text in _texts(part)]

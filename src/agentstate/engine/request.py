@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from agentstate.core.model import Match, Outcome, ReplayMode
 from agentstate.engine.presence import Connection
@@ -78,7 +79,7 @@ class Told:
         if self.step is not None:
             found.append(("x-agentstate-step", str(self.step)))
         if self.run:
-            found.append(("x-agentstate-run", self.run))
+            found.append(("x-agentstate-run", spelled(self.run)))
         if self.model:
             found.append(("x-agentstate-model", printable(self.model)))
         if self.match is not Match.STRICT:
@@ -88,6 +89,11 @@ class Told:
         if self.evidence:
             found.append(("x-agentstate-evidence", self.evidence))
         return found
+
+
+def spelled(name: str) -> str:
+    """An id as a header may carry it: as it is, or percent-encoded as in an address where it has other characters."""
+    return name if name.isascii() and name.isprintable() else quote(name, safe="")
 
 
 def printable(text: str) -> str:

@@ -56,6 +56,7 @@ class Floating:
         self._claims: Counter[tuple[int, int]] = Counter()
         self._cuts: dict[tuple[int, int], float] = {}
         self._ended: dict[int, float] = {}
+        self.delivered: set[tuple[int, int]] = set()  # not committed yet
         self._reading: dict[tuple[int, int], _Reading] = {}
         self._talking: Counter[int] = Counter()
         self._moved: dict[int, asyncio.Event] = {}
@@ -117,7 +118,8 @@ class Floating:
         key = (run, entry.step)
         claimed, cut = key in self._claims, key in self._cuts
         fresh = clock.monotonic() - self._ended.get(entry.step, -FRESH_S) < FRESH_S
-        if live is None and not claimed and not cut and not fresh and key not in self._reading:
+        lost = entry.lost and key not in self._reading and key not in self.delivered
+        if live is None and not claimed and not cut and not fresh and lost == entry.lost and key not in self._reading:
             return entry
         return replace(
             entry,
@@ -126,6 +128,7 @@ class Floating:
             live=live is not None,
             watched=live is not None and live.recording.readers > 0,
             fresh=fresh,
+            lost=lost,
         )
 
     # --- claims and cuts ---
@@ -178,6 +181,8 @@ class Floating:
         reading.count -= 1
         if not reading.count:
             del self._reading[(run, step)]
+            if reading.delivered:
+                self.delivered.add((run, step))
         self._out(run)
         return not reading.count and not reading.delivered
 

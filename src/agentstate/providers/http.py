@@ -25,6 +25,8 @@ from agentstate.settings import UpstreamSettings
 
 _AUTO = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _SLICE = 256 * 1024  # most decoded bytes handed on at once, so that a compression bomb meets the size limit early
+_ZSTD_SLICE = 256  # bytes of zstd fed at once: a block of 4 bytes can stand for 128 KiB, so at most 8 MiB come out
+_WINDOW = 128 * 1024 * 1024
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -96,6 +98,8 @@ class HttpClient:
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise _mapped(error, provider, begun=False) from error
         try:
+            if not 200 <= response.status <= 599:
+                raise UpstreamInvalid(f"provider {provider.name} answered with status {response.status}")
             connection = response.connection
             if connection is not None and connection.protocol is not None:
                 connection.protocol.read_timeout = self._settings.idle_timeout_s
@@ -156,13 +160,16 @@ def _decoded(headers: Headers, chunks: AsyncIterator[bytes]) -> tuple[Headers, A
 async def _decode(encoding: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """One stateful decoder for the whole body."""
     if encoding == "zstd":
-        unzstd = zstandard.ZstdDecompressor().decompressobj()
+        unzstd = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
         try:
             async for chunk in chunks:
-                if data := unzstd.decompress(chunk):
-                    yield data
+                for at in range(0, len(chunk), _ZSTD_SLICE):
+                    if data := unzstd.decompress(chunk[at : at + _ZSTD_SLICE]):
+                        yield data
         except zstandard.ZstdError as error:
             raise UpstreamInvalid(f"the provider's zstd body is damaged: {error}") from error
+        if not unzstd.eof:
+            raise UpstreamCut("the provider's zstd body ended early")
         return
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise UpstreamInvalid(f"the provider used content-encoding {encoding!r} though identity was asked for")

@@ -80,7 +80,8 @@ def read_request(
         end_to_end(kept), body, connection, session or "", run or "",
         _number(ours.get("x-agent-step-number")), _mode(ours.get("x-agent-replay", "auto")),
         _first_prompt(ours.get("x-agent-first-prompt")), _flag(ours, "x-agent-require-approval") is True,
-        _flag(ours, "x-agent-drain"), min(int(retries), 1000) if retries.isdigit() and len(retries) < 9 else 0,
+        _flag(ours, "x-agent-drain"),
+        min(int(retries), 1000) if retries.isascii() and retries.isdigit() and len(retries) < 9 else 0,
         sha256(key.encode()).digest() if key else b"",
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -54,6 +55,7 @@ class Api:
                 Route(at, self._guarded(self._detail), methods=["GET"]),
                 Route("/{rest:path}", _unknown),
             ],
+            exception_handlers={HTTPException: _refused},
         )
 
     def _guarded(self, handler: Handler) -> Handler:
@@ -119,7 +121,7 @@ class Api:
     async def _reset(self, request: Request) -> Response:
         key = request.path_params["id"]
         number = (await _body(request)).get("step_number")
-        if not isinstance(number, int) or isinstance(number, bool):
+        if number is None or not _small(number):
             raise BadRequest('send {"step_number": n}: steps from n on are superseded')
         row = await self._sessions.roll_back(key, number)
         view = await self._reading(lambda reader: session_view(reader, row))
@@ -137,14 +139,14 @@ class Api:
     async def _begin_run(self, request: Request) -> Response:
         body = await _body(request)
         name, replaces, pid = body.get("run"), body.get("replaces"), body.get("supervisor_pid")
-        if not isinstance(name, str) or not isinstance(replaces, str | None) or not isinstance(pid, int | None):
+        if not isinstance(name, str) or not isinstance(replaces, str | None) or not _small(pid):
             raise BadRequest('send {"run": "…", "replaces": "…" or null, "supervisor_pid": number or null}')
         row, fenced = await self._sessions.register_run(request.path_params["id"], name, replaces, pid)
         return _json({"run": row.name, "evidence": row.evidence, "fenced": fenced, "sibling": bool(row.siblings)})
 
     async def _end_run(self, request: Request) -> Response:
         code = (await _body(request)).get("exit_code")
-        if not isinstance(code, int | None):
+        if not _small(code):
             raise BadRequest("exit_code must be a whole number or null")
         row = await self._sessions.end_run(request.path_params["id"], request.path_params["run"], code)
         return _json(run_view(summary(self._parts.journal.read, row)))
@@ -156,6 +158,13 @@ class Api:
 
 async def _unknown(request: Request) -> Response:
     return _error(NotFound(f"there is nothing at {request.url.path}"))
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What the framework itself refuses, a wrong method above all."""
+    fault = BadRequest(f"{request.method} is not offered at {request.url.path}")
+    fault.status = getattr(error, "status_code", 400)
+    return _error(fault)
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -174,6 +183,11 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRequest("the body must be a JSON object")
     return value
+
+
+def _small(value: Any) -> bool:
+    """Whether it is absent or a whole number that any database can hold."""
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53)
 
 
 def _whole(request: Request, name: str, default: int, least: int, most: int) -> int:

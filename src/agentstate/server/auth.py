@@ -26,7 +26,7 @@ def admin_token(settings: Settings, folder: Path) -> str:
                 "server.admin_token is too short; give at least 16 characters, or none to have one made"
             )
         return token
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / TOKEN_FILE
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from agentstate.dialects.base import openai_error
-from agentstate.errors import AgentStateError, Refused
+from agentstate.errors import AgentStateError
 from agentstate.providers.client import Headers
 
 _MOST_RETRY_AFTER = 60  # above that several SDKs stop or ignore it
@@ -19,6 +19,6 @@ def rendered(error: AgentStateError) -> tuple[int, Headers, bytes]:
     headers: Headers = [("content-type", "application/json")]
     if error.retry_after is not None:
         headers.append(("retry-after", str(min(_MOST_RETRY_AFTER, max(1, math.ceil(error.retry_after))))))
-    elif isinstance(error, Refused) or error.status in (400, 401, 403, 413):
+    else:
         headers.append(("x-should-retry", "false"))
     return error.status, headers, openai_error(error)

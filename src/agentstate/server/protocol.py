@@ -6,11 +6,14 @@ Invariant: each request's scope carries its ``Connection`` under ``agentstate.co
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from agentstate.engine.presence import Connection, Presence
+
+_H2C = re.compile(rb"\r\nupgrade:[ \t]*h2c[ \t]*\r\n", re.IGNORECASE)
 
 
 def protocol_for(presence: Presence) -> type[asyncio.Protocol]:
@@ -28,6 +31,13 @@ def protocol_for(presence: Presence) -> type[asyncio.Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             presence.closed(self.link)
+
+        def data_received(self, data: bytes) -> None:
+            # An offer of HTTP/2 over cleartext (Java's client makes it with each first request) may be ignored, and
+            # must be: the parser would take the body for the other protocol's.
+            if b"h2c" in data and (self.cycle is None or self.cycle.response_complete):
+                data = _H2C.sub(b"\r\n", data, count=1)
+            super().data_received(data)
 
         def on_message_begin(self) -> None:
             super().on_message_begin()

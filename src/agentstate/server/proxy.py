@@ -16,7 +16,7 @@ from agentstate.engine.core import Parts
 from agentstate.engine.presence import Connection
 from agentstate.engine.relay import relay
 from agentstate.engine.request import Answer, Request
-from agentstate.errors import AgentStateError, BodyTooLarge, Refused
+from agentstate.errors import AgentStateError, ApprovalUnavailable, BodyTooLarge, Refused
 from agentstate.providers.client import Headers, Reply
 from agentstate.server import auth
 from agentstate.server.address import read_path, read_request
@@ -71,6 +71,11 @@ class Proxy:
         request = read_request(
             scope["method"], address, scope["query_string"].decode("latin-1"), headers, body, connection
         )
+        if request.needs_approval:
+            raise ApprovalUnavailable(
+                "x-agent-require-approval: this version cannot hold a call for approval yet, so the call is refused; "
+                "leave the header out to send it"
+            )
         dialect = registry.for_path(request.method, request.normal)
         if dialect is None or not request.session:
             await self._relay(request, send)

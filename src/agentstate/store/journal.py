@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sqlite3
 from collections.abc import Callable
 from hashlib import sha256
@@ -37,17 +38,20 @@ class Journal:
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:
+        # One file has one lock, whatever link leads to it.
+        path = Path(os.path.realpath(path))
         self.path = path
         self.lock = Lock(path)
         self._busy_s = busy_s
         self._counters = Counters()
         self._writer = Writer(path, busy_s, self._counters.forget)
+        self.closed = False
         self.read: Reader
         self.facts: Facts
 
     def open(self) -> None:
         """Claim the file, migrate it, mark what an earlier proxy left in flight. Raises ``StoreError``."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.lock.take()
         try:
             self._writer.start()
@@ -61,12 +65,14 @@ class Journal:
 
     def close(self) -> None:
         """Write what is queued and let go of the file."""
+        self.closed = True
         try:
             self._writer.write_now("close", lambda conn: _remember_boot(conn, ""))
         except StoreError as error:
             log.warning("the journal could not be closed cleanly: %s", error)
-        self._writer.stop()
+        # The last connection to close folds the write-ahead log into the file, and must be one that may write.
         self.read.close()
+        self._writer.stop()
         self.lock.release()
 
     async def _write(self, name: str, work: Callable[[sqlite3.Connection], T], durable: bool = True) -> T:
@@ -226,6 +232,10 @@ class Journal:
     def note_cut(self, run: int, step: int, at: float) -> asyncio.Future[Any]:
         """The run's reader of the step left before the last byte, ``at`` that time."""
         return self._later("cut", lambda conn: conn.execute(_SQL["cut"], {"run": run, "step": step, "now": at}))
+
+    def note_delivered(self, noted: frozenset[tuple[int, int]]) -> asyncio.Future[Any]:
+        """(run, step) pairs whose last byte was handed to an open socket."""
+        return self._later("delivered", lambda conn: conn.executemany(_SQL["delivered"], noted))
 
     def _later(self, name: str, work: Callable[[sqlite3.Connection], Any]) -> asyncio.Future[Any]:
         """A fact that nobody waits for: kept on best effort, its loss only costs money."""

@@ -118,6 +118,7 @@ create table served (
     match       text    not null default 'strict',
     hint        integer,
     cut_at      real    not null default 0,        -- when its reader left before the last byte; 0: it did not
+    delivered   integer not null default 0,        -- its last byte was handed to an open socket
     joins       integer not null default 0,        -- how often it was handed to the run once more
     at          real    not null,
     primary key (run, step)

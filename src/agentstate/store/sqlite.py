@@ -145,6 +145,7 @@ class Writer:
         self._pending: list[_Write] = []  # of this turn of the event loop
         self._conn: sqlite3.Connection | None = None
         self._full = True
+        self._inode = 0
         self._thread = threading.Thread(target=self._run, name="agentstate-journal-writer", daemon=True)
         self._ready = threading.Event()
         self._fault: BaseException | None = None
@@ -196,6 +197,7 @@ class Writer:
         try:
             self._conn = connect(self._path, self._busy_s)
             prepare(self._conn, self._path)
+            self._inode = self._path.stat().st_ino
         except BaseException as error:  # noqa: BLE001 - handed to start(), which raises it
             self._fault = error
             self._ready.set()
@@ -241,6 +243,7 @@ class Writer:
     def _transaction(self, group: list[_Write]) -> None:
         conn = self._conn
         assert conn is not None
+        self._check_place()
         self._sync(conn, any(item.durable for item in group))
         conn.execute("begin immediate")
         try:
@@ -253,6 +256,15 @@ class Writer:
             if self._on_rollback is not None:
                 self._on_rollback()
             raise
+
+    def _check_place(self) -> None:
+        """A file that was deleted or replaced would take every write and lose it."""
+        try:
+            here = self._path.stat().st_ino
+        except OSError:
+            here = 0
+        if here != self._inode:
+            raise StoreReadOnly(f"the journal {self._path} was removed or replaced while in use; stop the proxy")
 
     def _sync(self, conn: sqlite3.Connection, full: bool) -> None:
         if full != self._full:
@@ -284,24 +296,32 @@ def _hand_over(items: list[_Write]) -> None:
 
 
 class Lock:
-    """The serving process's claim on a journal file: an advisory lock on ``<file>.lock``, which names its address."""
+    """The serving process's claim on a journal file.
+
+    Two advisory locks: on the file itself, which nobody deletes by mistake (SQLite's own locks are of another kind),
+    and on ``<file>.lock``, which also names the process and its address.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(path.name + ".lock")
+        self._journal = path
         self._file: int | None = None
+        self._own: int | None = None
 
     def take(self) -> None:
-        """Raises ``StoreLocked`` when another process serves this journal."""
+        """``StoreLocked``: another process serves this journal. Makes the file, readable by its owner only."""
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._own = os.open(self._journal, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise StoreReadOnly(f"{self.path} cannot be written: {error.strerror}; check its folder") from error
+            self._close()
+            raise StoreReadOnly(f"{error.filename} cannot be written: {error.strerror}; check its folder") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._own, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             other = self.read(self.path)
-            os.close(self._file)
-            self._file = None
+            self._close()
             raise StoreLocked(
                 f"the journal is already served by process {other.get('pid', '?')} at {other.get('url', '?')}; "
                 "use that one, or name another file with --db"
@@ -317,8 +337,14 @@ class Lock:
     def release(self) -> None:
         if self._file is not None:
             os.ftruncate(self._file, 0)
-            os.close(self._file)
-            self._file = None
+        self._close()
+
+    def _close(self) -> None:
+        # Closing the journal's descriptor would drop SQLite's locks on it: only when SQLite has let go, or never began.
+        for file in (self._file, self._own):
+            if file is not None:
+                os.close(file)
+        self._file = self._own = None
 
     @staticmethod
     def read(path: Path) -> dict[str, Any]:

@@ -57,8 +57,8 @@ def test_the_wait_is_a_whole_number_of_seconds_that_clients_heed(seconds: float,
     assert along(error)["retry-after"] == said
 
 
-def test_what_is_not_there_is_neither() -> None:
-    assert set(along(NotFound("no such session"))) == {"content-type"}
+def test_what_is_not_there_is_not_asked_for_again() -> None:
+    assert along(NotFound("no such session"))["x-should-retry"] == "false"
 
 
 def test_a_message_of_any_script_survives() -> None:

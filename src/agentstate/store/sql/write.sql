@@ -86,10 +86,13 @@ insert into call (step, choice, place, call_id, name) values (?, ?, ?, ?, ?);
 
 -- name: serve
 insert into served (run, step, outcome, match, hint, at) values (:run, :step, :outcome, :match, :hint, :now)
-on conflict (run, step) do update set cut_at = 0, joins = joins + 1, at = excluded.at;
+on conflict (run, step) do update set cut_at = 0, delivered = 0, joins = joins + 1, at = excluded.at;
 
 -- name: cut
 update served set cut_at = :now where run = :run and step = :step;
+
+-- name: delivered
+update served set delivered = 1 where run = ? and step = ?;
 
 -- name: claim_cuts
 update served set cut_at = 0 where run = :run;

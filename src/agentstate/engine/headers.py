@@ -1,0 +1,48 @@
+"""Owns which headers go on: to the provider, and back to the agent, live and replayed. Must not know ours of today.
+
+Invariant: what describes one connection, one moment or one encoding does not outlive it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from agentstate.core.model import Call, Shape, State
+from agentstate.dialects.base import Dialect
+from agentstate.providers.client import Headers
+from agentstate.store.rows import AnswerRow
+
+# They speak of the moment or the connection in which the answer was given.
+MOMENT = ("date", "content-length", "retry-after", "retry-after-ms", "x-ratelimit", "ratelimit", "set-cookie")
+
+
+def asked_shape(call: Call, recorded: AnswerRow) -> Shape:
+    """Errors have one shape; answers are given in the shape asked now."""
+    return call.shape if recorded.state is State.COMPLETED else recorded.shape
+
+
+def forwarded(headers: Headers, credentials: Headers) -> Headers:
+    """The agent's headers with identity encoding, and our own credentials where the provider has some."""
+    drop = {"host", "content-length", "accept-encoding", "expect"}
+    if credentials:
+        drop |= {"authorization", "x-api-key"}
+    kept = [pair for pair in headers if pair[0].lower() not in drop]
+    return [*kept, *credentials, ("accept-encoding", "identity")]
+
+
+def live_headers(headers: Headers) -> Headers:
+    """The provider's headers; lengths are ours, and it must not speak in our name."""
+    return [
+        pair for pair in headers
+        if pair[0].lower() != "content-length" and not pair[0].lower().startswith("x-agentstate-")
+    ]  # fmt: skip
+
+
+def recorded_headers(recorded: AnswerRow, dialect: Dialect, shape: Shape) -> Headers:
+    """The recorded headers, less those of the moment; the content type follows the shape."""
+    headers: Headers = [(name, value) for name, value in msgspec.json.decode(recorded.head)] if recorded.head else []
+    kept = [pair for pair in live_headers(headers) if not pair[0].lower().startswith(MOMENT)]
+    if shape.stream != recorded.shape.stream:
+        kept = [pair for pair in kept if pair[0].lower() != "content-type"]
+        kept.append(("content-type", dialect.content_type(shape)))
+    return kept

@@ -1,0 +1,166 @@
+"""Group commit: one write's failure is its own, a rollback leaves no trace, numbers and ids go on without gap or clash."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from typing import Any
+
+import pytest
+
+from agentstate.errors import StepTaken, StoreError
+from agentstate.store.journal import Journal
+from tests.store.kit import Book
+
+
+def _insert(key: str) -> Any:
+    def work(conn: sqlite3.Connection) -> str:
+        conn.execute("insert into meta (key, value) values (?, 'x')", (key,))
+        return key
+
+    return work
+
+
+def _broken(conn: sqlite3.Connection) -> None:
+    conn.execute("insert into meta (key, value) values ('spoiled', 'x')")
+    conn.execute("insert into meta (key, value) values ('spoiled', null)")
+
+
+def _metas(journal: Journal) -> set[str]:
+    return {row[0] for row in journal.read.raw("select key from meta where key <> 'boot'")}
+
+
+def _groups(journal: Journal) -> list[int]:
+    """Grows with each transaction that is begun: how many writes share it."""
+    sizes: list[int] = []
+    real = journal._writer._transaction
+
+    def counted(group: Any) -> None:
+        sizes.append(len(group))
+        real(group)
+
+    journal._writer._transaction = counted  # type: ignore[method-assign]
+    return sizes
+
+
+async def test_writes_of_one_turn_of_the_loop_share_a_transaction(journal: Journal) -> None:
+    sizes = _groups(journal)
+    writer = journal._writer
+    assert await asyncio.gather(*(writer.submit("t", _insert(f"k{n}")) for n in range(5))) == [f"k{n}" for n in range(5)]
+    assert sizes == [5]
+
+
+async def test_a_failing_write_does_not_spoil_the_others_of_its_group(journal: Journal) -> None:
+    sizes = _groups(journal)
+    writer = journal._writer
+    futures = [writer.submit("t", _insert("a")), writer.submit("bad", _broken), writer.submit("t", _insert("b"))]
+    first, bad, last = await asyncio.gather(*futures, return_exceptions=True)
+    assert (first, last) == ("a", "b")
+    assert isinstance(bad, StoreError)
+    assert sizes == [3, 1, 1, 1]
+    assert _metas(journal) == {"a", "b"}
+
+
+async def test_an_error_of_ours_inside_a_write_reaches_its_caller_as_it_is(journal: Journal) -> None:
+    def work(conn: sqlite3.Connection) -> None:
+        _insert("gone")(conn)
+        raise StepTaken("taken")
+
+    with pytest.raises(StepTaken, match="taken"):
+        await journal._writer.write("t", work)
+    assert _metas(journal) == set()
+
+
+async def test_what_is_committed_is_seen_as_soon_as_the_future_resolves(journal: Journal) -> None:
+    for n in range(20):
+        await journal._writer.write("t", _insert(str(n)), durable=n % 2 == 0)
+        assert str(n) in _metas(journal)
+
+
+async def test_a_group_with_one_durable_write_is_synchronised_in_full(journal: Journal) -> None:
+    def level(conn: sqlite3.Connection) -> int:
+        return int(conn.execute("pragma synchronous").fetchone()[0])
+
+    writer = journal._writer
+    assert await writer.write("t", level, durable=False) == 1
+    assert await asyncio.gather(writer.submit("t", level, False), writer.submit("t", level, True)) == [2, 2]
+
+
+async def test_numbers_ids_and_ticks_go_on_after_a_rollback(book: Book) -> None:
+    run = await book.run("r1")
+    first = await book.say(run, "one")
+    writer = book.journal._writer
+    futures = [
+        asyncio.ensure_future(book.ask(run, "two")),
+        asyncio.ensure_future(writer.write("bad", _broken)),
+        asyncio.ensure_future(book.ask(run, "three")),
+    ]
+    two, bad, three = await asyncio.gather(*futures, return_exceptions=True)
+    assert isinstance(bad, StoreError)
+    assert [first.number, two.number, three.number] == [0, 1, 2]  # type: ignore[union-attr]
+    assert [two.step - first.step, three.step - first.step] == [1, 2]  # type: ignore[union-attr]
+    ticks = [row for row in book.read.raw("select started, finished from step order by number")]
+    assert ticks == [(1, 2), (3, 0), (4, 0)]
+    assert (book.session.steps, book.session.clock) == (3, 4)
+
+
+async def test_a_step_that_was_rolled_back_leaves_no_body_and_no_number(book: Book) -> None:
+    run = await book.run("r1")
+
+    class Late(Exception):
+        pass
+
+    def work(conn: sqlite3.Connection) -> None:
+        from agentstate.store import journal as module
+
+        module._begin_step(conn, book.journal._counters, book_new)
+        raise Late
+
+    from tests.store.kit import call
+
+    book_new = book.new(run, call("never"))
+    with pytest.raises(Late):
+        await book.journal._writer.write("begin_step", work)
+    assert book.read.raw("select count(*) from blob").fetchone() == (0,)
+    begun = await book.say(run, "never")
+    assert begun.number == 0
+    _, _, _, body = book.read.request(begun.step)
+    assert body == call("never").body
+
+
+async def test_many_questions_at_once_get_numbers_without_gap_or_clash(book: Book) -> None:
+    other = await Book.open(book.journal, "other")
+    run, theirs = await book.run("r1"), await other.run("r1")
+    begun = await asyncio.gather(*(book.ask(run, f"q{n}") for n in range(100)), *(other.ask(theirs, "q") for _ in range(9)))
+    assert sorted(step.number for step in begun[:100]) == list(range(100))
+    assert sorted(step.number for step in begun[100:]) == list(range(9))
+    assert len({step.step for step in begun}) == 109
+    rows = book.read.raw("select count(*), count(distinct started), max(started) from step where session = ?",
+                         (book.session.id,)).fetchone()  # fmt: skip
+    assert rows == (100, 100, 100)
+
+
+async def test_a_reopened_journal_goes_on_counting(book: Book, path: Any) -> None:
+    run = await book.run("r1")
+    await book.say(run, "one")
+    book.journal.close()
+    again = Journal(path)
+    again.open()
+    try:
+        reopened = await Book.open(again)
+        begun = await reopened.say(reopened.row("r1"), "two")
+        assert (begun.number, begun.step) == (1, 2)
+        assert reopened.session.clock == 4
+    finally:
+        again.close()
+
+
+async def test_a_write_whose_caller_was_cancelled_is_kept_and_seen(book: Book) -> None:
+    run = await book.run("r1")
+    task = asyncio.ensure_future(book.ask(run, "one"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await book.ask(run, "two")).number == 1
+    assert [entry.number for entry in book.entries(run, "one")] == [0]
