@@ -421,7 +421,7 @@ def test_chunked_body_beyond_the_limit_is_refused(tmp_path_factory: pytest.TempP
 def test_call_that_a_person_must_approve_is_never_sent(
     upstream: Upstream, client: Client, session: str, place: str, path: str
 ) -> None:
-    headers = [*chat_headers(), ("x-agent-require-approval", "true")]
+    headers = {**dict(chat_headers()), "x-agent-require-approval": "true"}
     target = chat_path(session, "a", path) if place == "session" else path
     answer = client.send("POST", target, headers, b'{"model":"m","messages":[{"role":"user","content":"hi"}]}')
     assert (answer.status, answer.error["code"]) == (400, "approval_unavailable")

@@ -1,4 +1,4 @@
-"""Owns short words for what a proxy tells its journal: sessions, runs, questions, answers, and an end without a farewell.
+"""Owns short words for what a proxy tells its journal: sessions, runs, questions, answers, an end without a farewell.
 
 Must not check anything. Invariant: what is written here is what the engine would write, through the same methods.
 """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,9 @@ from agentstate.store.journal import Journal
 from tests.store.kit import Book, call, call_of
 from tests.unit.core.profile import examples
 
-TEXT = st.text(max_size=12) | st.sampled_from(["", '"', "\\", "],[", '", "', "\u2028", "é", "🙂", "}, {", "\t\n", "\x00"])
+TEXT = st.text(max_size=12) | st.sampled_from(
+    ["", '"', "\\", "],[", '", "', "\u2028", "é", "🙂", "}, {", "\t\n", "\x00"]
+)
 SCALAR = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
 VALUE = st.recursive(SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3))
 MESSAGE = st.fixed_dictionaries({"role": TEXT, "content": VALUE}) | st.dictionaries(TEXT, VALUE, max_size=3)
@@ -65,9 +70,6 @@ def test_a_request_is_put_together_byte_for_byte(request: bytes) -> None:
 @examples(40)
 @given(st.lists(request_bodies(), min_size=1, max_size=6))
 def test_requests_come_back_from_the_file_byte_for_byte(requests: list[bytes]) -> None:
-    import asyncio
-    import tempfile
-
     async def scenario(path: Path) -> None:
         journal = Journal(path)
         journal.open()
@@ -165,8 +167,6 @@ async def test_a_chat_of_500_turns_grows_with_its_content(book: Book) -> None:
 
 async def test_the_file_grows_with_the_content_too(book: Book, path: Path) -> None:
     """Random text does not compress: what SQLite adds to the bodies is what is measured. Linear, not quadratic."""
-    import random
-
     chance = random.Random(7)
     run = await book.run("r1")
     prompts: list[str] = []

@@ -1,4 +1,4 @@
-"""Group commit: one write's failure is its own, a rollback leaves no trace, numbers and ids go on without gap or clash."""
+"""Group commit: a write's failure is its own, a rollback leaves no trace, numbers go on without gap or clash."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentstate.errors import StepTaken, StoreError
-from agentstate.store.journal import Journal
-from tests.store.kit import Book
+from agentstate.store.journal import Journal, _begin_step
+from tests.store.kit import Book, call
 
 
 def _insert(key: str) -> Any:
@@ -46,7 +46,9 @@ def _groups(journal: Journal) -> list[int]:
 async def test_writes_of_one_turn_of_the_loop_share_a_transaction(journal: Journal) -> None:
     sizes = _groups(journal)
     writer = journal._writer
-    assert await asyncio.gather(*(writer.submit("t", _insert(f"k{n}")) for n in range(5))) == [f"k{n}" for n in range(5)]
+    assert await asyncio.gather(*(writer.submit("t", _insert(f"k{n}")) for n in range(5))) == [
+        f"k{n}" for n in range(5)
+    ]
     assert sizes == [5]
 
 
@@ -107,19 +109,13 @@ async def test_numbers_ids_and_ticks_go_on_after_a_rollback(book: Book) -> None:
 async def test_a_step_that_was_rolled_back_leaves_no_body_and_no_number(book: Book) -> None:
     run = await book.run("r1")
 
-    class Late(Exception):
-        pass
+    new = book.new(run, call("never"))
 
     def work(conn: sqlite3.Connection) -> None:
-        from agentstate.store import journal as module
+        _begin_step(conn, book.journal._counters, new)
+        raise StepTaken("too late")
 
-        module._begin_step(conn, book.journal._counters, book_new)
-        raise Late
-
-    from tests.store.kit import call
-
-    book_new = book.new(run, call("never"))
-    with pytest.raises(Late):
+    with pytest.raises(StepTaken):
         await book.journal._writer.write("begin_step", work)
     assert book.read.raw("select count(*) from blob").fetchone() == (0,)
     begun = await book.say(run, "never")
@@ -131,7 +127,9 @@ async def test_a_step_that_was_rolled_back_leaves_no_body_and_no_number(book: Bo
 async def test_many_questions_at_once_get_numbers_without_gap_or_clash(book: Book) -> None:
     other = await Book.open(book.journal, "other")
     run, theirs = await book.run("r1"), await other.run("r1")
-    begun = await asyncio.gather(*(book.ask(run, f"q{n}") for n in range(100)), *(other.ask(theirs, "q") for _ in range(9)))
+    begun = await asyncio.gather(
+        *(book.ask(run, f"q{n}") for n in range(100)), *(other.ask(theirs, "q") for _ in range(9))
+    )
     assert sorted(step.number for step in begun[:100]) == list(range(100))
     assert sorted(step.number for step in begun[100:]) == list(range(9))
     assert len({step.step for step in begun}) == 109

@@ -1,280 +1,192 @@
-"""Settings: file, then variables, then flags; a name that nothing knows is an error that names the nearest one."""
+"""Settings: file < variable < flag, mistakes are named with what was meant, secrets do not show."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from agentstate import settings
 from agentstate.errors import SettingsError
-from agentstate.settings import SHORT_VARIABLES, Settings, load, reference, store_path
+from agentstate.settings import Settings
 
-KEY = "sk-test-0123456789"
+SECRETS = {"AGENTSTATE_ADMIN_TOKEN": "sk-test-admin", "AGENTSTATE_SERVER__AGENT_KEYS": "sk-test-one, sk-test-two"}
 
 
 @pytest.fixture(autouse=True)
-def _no_file_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings file of the developer's is found."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
 
 
-def written(tmp_path: Path, text: str) -> Path:
-    file = tmp_path / "given.toml"
-    file.write_text(text, "utf-8")
-    return file
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "agentstate.toml"
 
 
-# --- where a value comes from -----------------------------------------------------------------------------------------
+def load(environ: dict[str, str] | None = None, **flags: Any) -> Settings:
+    return settings.load(None, flags, environ or {})
 
 
-def test_defaults_serve_on_loopback_with_the_agents_own_credentials() -> None:
-    found = load(environ={})
-    assert (found.server.host, found.server.port, found.server.open) == ("127.0.0.1", 8080, False)
-    assert found.providers["openai"].url == "https://api.openai.com/v1"
-    assert found.providers["openai"].key_env == ""
-    assert not found.simulate.enabled
-
-
-def test_file_is_outweighed_by_variables_and_those_by_flags(tmp_path: Path) -> None:
-    file = written(tmp_path, '[server]\nhost = "10.0.0.1"\nport = 1001\nlog_level = "debug"\n')
-    environ = {"AGENTSTATE_PORT": "1002", "AGENTSTATE_SERVER__HOST": "10.0.0.2"}
-    assert (load(file, environ={}).server.host, load(file, environ={}).server.port) == ("10.0.0.1", 1001)
-    found = load(file, environ=environ).server
-    assert (found.host, found.port, found.log_level) == ("10.0.0.2", 1002, "debug")
-    found = load(file, {"server": {"port": 1003}}, environ).server
-    assert (found.host, found.port, found.log_level) == ("10.0.0.2", 1003, "debug")
-
-
-def test_flag_that_was_not_given_leaves_the_value(tmp_path: Path) -> None:
-    file = written(tmp_path, "[server]\nport = 1001\n")
-    assert load(file, {"server": {"port": None, "host": None}, "simulate": {}}, {}).server.port == 1001
-
-
-def test_environment_of_the_process_is_read_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AGENTSTATE_PORT", "1234")
-    assert load().server.port == 1234
-
-
-def test_short_variables_are_the_long_ones() -> None:
-    for short, keys in SHORT_VARIABLES.items():
-        long = "AGENTSTATE_" + "__".join(keys).upper()
-        text = "7" if short.endswith("PORT") else "http://127.0.0.1:9/v1"
-        assert load(environ={short: text}) == load(environ={long: text}), short
-        assert load(environ={short: text}) != load(environ={})
-
-
-@pytest.mark.parametrize(("text", "keys"), [("a", ["a"]), ("a, b ,,c", ["a", "b", "c"]), ("", []), (" , ", [])])
-def test_list_in_a_variable_is_comma_separated(text: str, keys: list[str]) -> None:
-    found = load(environ={"AGENTSTATE_SERVER__AGENT_KEYS": text, "AGENTSTATE_TOOLS__READ": text})
-    assert [key.get_secret_value() for key in found.server.agent_keys] == keys
-    assert found.tools.read == keys
-
-
-@pytest.mark.parametrize("text", ["1", "true", "yes", "on", "True"])
-def test_flag_in_a_variable_is_read_as_people_write_it(text: str) -> None:
-    assert load(environ={"AGENTSTATE_SIMULATE__ENABLED": text}).simulate.enabled
-
-
-def test_variables_of_the_wrappers_are_not_settings() -> None:
-    names = ("AGENTSTATE_URL", "AGENTSTATE_RUN_ID", "AGENTSTATE_SESSION_ID", "AGENTSTATE_DATA", "AGENTSTATE_CONFIG")
-    assert load(environ=dict.fromkeys(names, "x")) == load(environ={})
-    assert load(environ={"PATH": "/bin", "agentstate_port": "1"}) == load(environ={})
-
-
-# --- providers --------------------------------------------------------------------------------------------------------
-
-
-def test_file_that_names_another_provider_keeps_the_default_ones(tmp_path: Path) -> None:
-    found = load(written(tmp_path, '[providers.ollama]\nurl = "http://127.0.0.1:11434/v1"\n'), environ={})
-    assert set(found.providers) == {"openai", "anthropic", "ollama"}
-    assert found.providers["ollama"].dialects == ["openai"]
-
-
-def test_part_of_a_default_provider_is_enough(tmp_path: Path) -> None:
-    found = load(written(tmp_path, '[providers.openai]\nkey_env = "MY_KEY"\n'), environ={}).providers["openai"]
-    assert (found.url, found.key_env, found.dialects) == ("https://api.openai.com/v1", "MY_KEY", ["openai"])
-
-
-def test_provider_in_the_file_and_its_url_in_a_variable_are_one(tmp_path: Path) -> None:
-    file = written(tmp_path, '[providers.openai]\nkey_env = "MY_KEY"\n')
-    found = load(file, environ={"AGENTSTATE_OPENAI_URL": "http://127.0.0.1:9"}).providers["openai"]
-    assert (found.url, found.key_env) == ("http://127.0.0.1:9", "MY_KEY")
-
-
-def test_new_provider_without_url_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"providers\.mine\.url"):
-        load(written(tmp_path, "[providers.mine]\ndialects = ['openai']\n"), environ={})
-
-
-# --- mistakes ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("text", "name", "nearest"), [
-    ("[server]\nprot = 1\n", "server.prot", "server.port"),
-    ("[replay]\non_divergance = 'fork'\n", "replay.on_divergance", "replay.on_divergence"),
-    ("[servr]\nport = 1\n", "servr", ""),
-    ("[providers.openai]\nurll = 'x'\n", "providers.openai.urll", ""),
-    ("[nothing]\nlike = 'it'\n", "nothing", ""),
-])  # fmt: skip
-def test_typo_in_the_file_is_an_error_that_names_the_nearest(
-    tmp_path: Path, text: str, name: str, nearest: str
-) -> None:
-    file = written(tmp_path, text)
+def refused(file: Path | None = None, environ: dict[str, str] | None = None) -> str:
+    """What is said of settings that are wrong."""
     with pytest.raises(SettingsError) as caught:
-        load(file, environ={})
-    assert name in str(caught.value) and str(file) in str(caught.value)
-    if nearest:
-        assert f"did you mean {nearest}?" in str(caught.value)
+        settings.load(file, None, environ or {})
+    return str(caught.value)
 
 
-def test_typo_in_a_variable_is_an_error_that_names_the_nearest() -> None:
-    with pytest.raises(SettingsError, match="AGENTSTATE_PROT.*did you mean AGENTSTATE_PORT"):
-        load(environ={"AGENTSTATE_PROT": "1"})
-    with pytest.raises(SettingsError, match="did you mean server.port"):
-        load(environ={"AGENTSTATE_SERVER__PROT": "1"})
-    with pytest.raises(SettingsError, match="AGENTSTATE_XYZZY"):
-        load(environ={"AGENTSTATE_XYZZY": "1"})
+def test_without_anything_the_defaults_hold() -> None:
+    loaded = load()
+    assert (loaded.server.host, loaded.server.port, loaded.server.admin_token) == ("127.0.0.1", 8080, None)
+    assert list(loaded.providers) == ["openai", "anthropic"]
 
 
-@pytest.mark.parametrize(("environ", "name"), [
-    ({"AGENTSTATE_PORT": "65536"}, "server.port"), ({"AGENTSTATE_PORT": "http"}, "server.port"),
-    ({"AGENTSTATE_STORE__BUSY_S": "-1"}, "store.busy_s"), ({"AGENTSTATE_REPLAY__ON_DIVERGENCE": "x"}, "replay."),
-    ({"AGENTSTATE_SERVER__LOG_LEVEL": "loud"}, "server.log_level"),
-])  # fmt: skip
-def test_value_out_of_range_is_an_error_that_names_its_setting(environ: dict[str, str], name: str) -> None:
-    with pytest.raises(SettingsError, match=name):
-        load(environ=environ)
+def test_a_variable_beats_the_file_and_a_flag_beats_both(file: Path) -> None:
+    file.write_text('[server]\nhost = "10.0.0.1"\nport = 1001\nlog_level = "debug"\n')
+    environ = {"AGENTSTATE_PORT": "1002", "AGENTSTATE_HOST": "10.0.0.2"}
+    loaded = settings.load(file, {"server": {"port": 1003, "host": None}}, environ).server
+    assert (loaded.log_level, loaded.host, loaded.port) == ("debug", "10.0.0.2", 1003)
 
 
-def test_two_mistakes_are_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError) as caught:
-        load(written(tmp_path, "[server]\nprot = 1\nport = 'x'\n"), environ={})
-    assert "server.prot" in str(caught.value) and "server.port" in str(caught.value)
+@pytest.mark.parametrize(
+    ("name", "text", "place", "value"),
+    [
+        ("AGENTSTATE_HOST", "::1", "server.host", "::1"),
+        ("AGENTSTATE_PORT", "0", "server.port", 0),
+        ("AGENTSTATE_SERVER__PORT", "9000", "server.port", 9000),
+        ("AGENTSTATE_SERVER__OPEN", "true", "server.open", True),
+        ("AGENTSTATE_DB", "x.db", "store.url", "x.db"),
+        ("AGENTSTATE_STORE__BUSY_S", "0.5", "store.busy_s", 0.5),
+        ("AGENTSTATE_REPLAY__ON_DIVERGENCE", "strict", "replay.on_divergence", "strict"),
+        ("AGENTSTATE_TOOLS__READ", "get_*, list_*,", "tools.read", ["get_*", "list_*"]),
+        ("AGENTSTATE_TOOLS__IDEMPOTENT", "", "tools.idempotent", []),
+        ("AGENTSTATE_SIMULATE__ENABLED", "1", "simulate.enabled", True),
+    ],
+)
+def test_a_variable_sets(name: str, text: str, place: str, value: object) -> None:
+    section, _, field = place.partition(".")
+    assert getattr(getattr(load({name: text}), section), field) == value
 
 
-@pytest.mark.parametrize("content", [b"[server\n", b"port = = 1\n", b"\xff\xfe"])
-def test_file_that_is_no_toml_is_an_error_that_names_it(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "broken.toml"
-    file.write_bytes(content)
-    with pytest.raises(SettingsError, match=r"broken\.toml"):
-        load(file, environ={})
+def test_providers_are_merged_with_the_default_ones_first(file: Path) -> None:
+    file.write_text('[providers.ollama]\nurl = "http://127.0.0.1:11434"\n[providers.openai]\nkey_env = "MY_KEY"\n')
+    environ = {"AGENTSTATE_ANTHROPIC_URL": "http://127.0.0.1:2", "AGENTSTATE_PROVIDERS__OLLAMA__DIALECTS": "openai"}
+    loaded = settings.load(file, None, environ).providers
+    assert list(loaded) == ["openai", "anthropic", "ollama"]
+    assert (loaded["openai"].url, loaded["openai"].key_env) == ("https://api.openai.com/v1", "MY_KEY")
+    assert (loaded["anthropic"].url, loaded["anthropic"].dialects) == ("http://127.0.0.1:2", ["anthropic"])
+    assert (loaded["ollama"].url, loaded["ollama"].dialects) == ("http://127.0.0.1:11434", ["openai"])
 
 
-@pytest.mark.parametrize("environ", [
-    {"AGENTSTATE_SERVER__PORT__X": "1"}, {"AGENTSTATE_PORT": "1", "AGENTSTATE_SERVER__PORT__X": "1"},
-    {"AGENTSTATE_SERVER__": "1"}, {"AGENTSTATE___PORT": "1"}, {"AGENTSTATE_PROVIDERS__OPENAI": "http://x"},
-    {"AGENTSTATE_SERVER": "1"},
-])  # fmt: skip
-def test_odd_variable_is_an_error_and_no_crash(environ: dict[str, str]) -> None:
-    with pytest.raises(SettingsError):
-        load(environ=environ)
+def test_the_variables_that_only_clients_read_are_no_mistakes() -> None:
+    assert load(dict.fromkeys(settings.CLIENT_VARIABLES, "x")) == load()
+    assert load({"OTHER_PORT": "1", "agentstate_port": "1"}) == load()
 
 
-@pytest.mark.parametrize("text", ["server = 1\n", "providers = 'x'\n", "[providers]\nopenai = 'http://x'\n",
-                                  "[[server]]\nport = 1\n"])  # fmt: skip
-def test_section_of_another_type_is_an_error_and_no_crash(tmp_path: Path, text: str) -> None:
-    file = written(tmp_path, text)
-    with pytest.raises(SettingsError):
-        load(file, environ={})
-    with pytest.raises(SettingsError):
-        load(file, environ={"AGENTSTATE_PORT": "1", "AGENTSTATE_OPENAI_URL": "http://127.0.0.1:9"})
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"AGENTSTATE_PROT": "1"}, "did you mean AGENTSTATE_PORT?"),
+        ({"AGENTSTATE_OPENAI_ULR": "x"}, "did you mean AGENTSTATE_OPENAI_URL?"),
+        ({"AGENTSTATE_SERVER__PROT": "1"}, "did you mean server.port?"),
+        ({"AGENTSTATE_QQQQQQQQ": "1"}, "unknown variable AGENTSTATE_QQQQQQQQ"),
+        ({"AGENTSTATE_PORT": "high"}, "server.port"),
+        ({"AGENTSTATE_PORT": "65536"}, "server.port"),
+        ({"AGENTSTATE_STORE__BUSY_S": "-1"}, "store.busy_s"),
+        ({"AGENTSTATE_SERVER__LOG_LEVEL": "loud"}, "server.log_level"),
+        ({"AGENTSTATE_PROVIDERS__NEW__KEY_ENV": "K"}, "providers.new.url"),
+        ({"AGENTSTATE_PROVIDERS__OPENAI__DIALECTS": "latin"}, "providers.openai.dialects"),
+    ],
+)
+def test_a_wrong_variable_is_named(environ: dict[str, str], said: str) -> None:
+    assert said in refused(environ=environ)
 
 
-# --- which file -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[server]\nprot = 1", "unknown setting server.prot (did you mean server.port?)"),
+        ("[sever]\nport = 1", "unknown setting sever"),
+        ("[server]\nport = 1\nport = 2", "agentstate.toml"),
+        ("[server\n", "agentstate.toml"),
+        ("server = 3", "server"),
+        ("providers = 3", "providers"),
+        ("[providers]\nopenai = 3", "providers.openai"),
+        ("[replay]\non_divergence = 'guess'", "replay.on_divergence"),
+        ("[upstream]\nconnections = 0", "upstream.connections"),
+    ],
+)
+def test_a_wrong_file_is_named_with_what_is_wrong(file: Path, text: str, said: str) -> None:
+    file.write_text(text)
+    message = refused(file)
+    assert said in message
+    assert str(file) in message
 
 
-def test_file_of_the_working_folder_is_found(tmp_path: Path) -> None:
-    (tmp_path / "agentstate.toml").write_text("[server]\nport = 1717\n")
-    assert load(environ={}).server.port == 1717
+def test_all_mistakes_of_a_file_are_told_at_once(file: Path) -> None:
+    file.write_text("[server]\nprot = 1\nport = -1\n[store]\nulr = 'x'\n")
+    assert len(refused(file).splitlines()) == 3
 
 
-def test_given_file_outweighs_the_variable_and_that_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_is_no_text_is_refused(file: Path) -> None:
+    file.write_bytes(b"\xff\xfe")
+    assert str(file) in refused(file)
+
+
+def test_a_variable_inside_a_setting_that_has_no_inside_is_refused() -> None:
+    assert "server" in refused(environ={"AGENTSTATE_SERVER__PORT__X": "1"})
+    assert "SERVER" in refused(environ={"AGENTSTATE_PORT": "1", "AGENTSTATE_SERVER__PORT__X": "1"}).upper()
+
+
+def test_secrets_do_not_show() -> None:
+    loaded = load(SECRETS)
+    assert loaded.server.admin_token is not None
+    assert loaded.server.admin_token.get_secret_value() == "sk-test-admin"
+    assert [key.get_secret_value() for key in loaded.server.agent_keys] == ["sk-test-one", "sk-test-two"]
+    assert "sk-test" not in repr(loaded) + str(loaded) + loaded.model_dump_json()
+
+
+def test_a_mistake_beside_a_secret_does_not_show_it(file: Path) -> None:
+    file.write_text('[server]\nadmin_token = "sk-test-admin"\nagent_keys = "sk-test-one"\nport = "x"\n')
+    assert "sk-test" not in refused(file)
+
+
+def test_the_file_in_force_is_the_named_one_then_the_working_folders_then_the_users(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "agentstate.toml").write_text("[server]\nport = 1\n")
-    (tmp_path / "named.toml").write_text("[server]\nport = 2\n")
-    monkeypatch.setenv("AGENTSTATE_CONFIG", str(tmp_path / "named.toml"))
-    assert load(environ={}).server.port == 2
-    assert load(written(tmp_path, "[server]\nport = 3\n"), environ={}).server.port == 3
-
-
-def test_named_file_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match=r"none\.toml"):
-        load(tmp_path / "none.toml", environ={})
-    monkeypatch.setenv("AGENTSTATE_CONFIG", str(tmp_path))
+    users = tmp_path / "config" / "agentstate" / settings.FILE_NAME
+    users.parent.mkdir(parents=True)
+    users.write_text("")
+    assert settings.config_file() == users
+    Path(settings.FILE_NAME).write_text("")
+    assert settings.config_file() == Path.cwd() / settings.FILE_NAME
+    file.write_text("")
+    monkeypatch.setenv("AGENTSTATE_CONFIG", str(file))
+    assert settings.config_file() == file
+    assert settings.config_file(users) == users
     with pytest.raises(SettingsError, match="does not exist"):
-        load(environ={})
+        settings.config_file(tmp_path / "none.toml")
 
 
-# --- the journal's file -----------------------------------------------------------------------------------------------
+def test_the_journals_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AGENTSTATE_DATA", str(tmp_path))
+    assert settings.store_path(load()) == tmp_path / "agentstate.db"
+    assert settings.store_path(load({"AGENTSTATE_DB": "sqlite:////a/b.db"})) == Path("/a/b.db")
+    assert settings.store_path(load({"AGENTSTATE_DB": "sqlite:///b.db"})) == Path("b.db")
+    assert settings.store_path(load({"AGENTSTATE_DB": "b.db"})) == Path("b.db")
 
 
-@pytest.mark.parametrize(("url", "path"), [
-    ("sqlite:///rel/a.db", "rel/a.db"), ("sqlite:////abs/a.db", "/abs/a.db"), ("plain.db", "plain.db"),
-    ("/abs/plain.db", "/abs/plain.db"), ("sqlite:///with space%20.db", "with space%20.db"),
-])  # fmt: skip
-def test_journal_is_where_the_url_says(url: str, path: str) -> None:
-    assert store_path(load(environ={"AGENTSTATE_DB": url})) == Path(path)
+def test_a_store_that_is_not_supported_is_refused_without_its_password() -> None:
+    with pytest.raises(SettingsError, match="use sqlite:///") as caught:
+        settings.store_path(load({"AGENTSTATE_DB": "postgresql://me:sk-test-secret@host/db"}))
+    assert "sk-test" not in str(caught.value)
 
 
-def test_journal_is_in_the_data_folder_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AGENTSTATE_DATA", str(tmp_path / "data"))
-    assert store_path(load(environ={})) == tmp_path / "data" / "agentstate.db"
-    monkeypatch.delenv("AGENTSTATE_DATA")
-    assert store_path(load(environ={})).parts[-2:] == ("agentstate", "agentstate.db")
-
-
-@pytest.mark.parametrize("url", ["postgresql://u:sk-test-secret@h/d", "mysql://x", "sqlite://x.db"])
-def test_journal_of_another_kind_is_an_error_that_shows_no_secret(url: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        store_path(load(environ={"AGENTSTATE_DB": url}))
-    assert "sqlite:///" in str(caught.value)
-    assert "sk-test-secret" not in str(caught.value)
-
-
-# --- secrets and the reference ----------------------------------------------------------------------------------------
-
-
-def test_secrets_show_nowhere() -> None:
-    found = load(environ={"AGENTSTATE_ADMIN_TOKEN": KEY, "AGENTSTATE_SERVER__AGENT_KEYS": f"{KEY}a,{KEY}b"})
-    for text in (repr(found), str(found), repr(found.server), found.model_dump_json(), str(found.model_dump())):
-        assert KEY not in text
-    assert found.server.admin_token is not None
-    assert found.server.admin_token.get_secret_value() == KEY
-    assert [key.get_secret_value() for key in found.server.agent_keys] == [f"{KEY}a", f"{KEY}b"]
-
-
-def test_error_about_a_secret_does_not_show_it(tmp_path: Path) -> None:
-    file = written(tmp_path, f"[server]\nadmin_token = ['{KEY}']\nagent_keys = '{KEY}'\n")
-    with pytest.raises(SettingsError) as caught:
-        load(file, environ={})
-    assert "server.admin_token" in str(caught.value)
-    assert KEY not in str(caught.value)
-
-
-def test_every_setting_has_a_help_text_and_stands_in_the_reference() -> None:
-    rows = {name: (kind, help_) for name, kind, _, help_ in reference()}
-    assert all(help_ for _, help_ in rows.values())
-    found = load(environ={})
-    for section in type(found).model_fields:
-        value = getattr(found, section)
-        parts = value["openai"] if isinstance(value, dict) else value
-        prefix = "providers.NAME" if isinstance(value, dict) else section
-        for name in type(parts).model_fields:
-            assert f"{prefix}.{name}" in rows
-
-
-def test_no_default_is_a_secret() -> None:
-    assert load(environ={}).server.admin_token is None
-    assert Settings().server.agent_keys == []
-    assert isinstance(load(environ={"AGENTSTATE_ADMIN_TOKEN": KEY}).server.admin_token, SecretStr)
-
-
-def test_module_reads_no_file_by_itself(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("AGENTSTATE_PORT=1\n")
-    assert settings.config_file() is None
-    assert load(environ={}).server.port == 8080
+def test_every_setting_has_help_and_a_type() -> None:
+    rows = settings.reference()
+    assert len(rows) == len({name for name, *_ in rows})
+    assert all(name and kind and text for name, kind, _, text in rows)

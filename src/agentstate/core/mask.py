@@ -55,7 +55,8 @@ def scrub(text: str) -> tuple[str, tuple[str, ...]]:
 def renaming(old: Sequence[str], new: Sequence[str]) -> dict[str, str] | None:
     """The one-to-one mapping of old literals to new ones, place by place; ``None`` where there is none.
 
-    Dates must keep their order: with "due the 14th, today the 13th" it matters when today becomes the 15th.
+    A new id that is also an old one is no renaming: ids that change places are another question. Time moves on, so that
+    what was new may be old later. Dates must keep their order: with "due the 14th, today the 13th" it matters when today becomes the 15th.
     """
     if len(old) != len(new):
         return None
@@ -64,7 +65,14 @@ def renaming(old: Sequence[str], new: Sequence[str]) -> dict[str, str] | None:
     for was, is_ in zip(old, new, strict=True):
         if forth.setdefault(was, is_) != is_ or back.setdefault(is_, was) != was:
             return None
-    return forth if _keeps_order(forth) else None
+    swapped = any(
+        is_ in forth and (forth[is_] == was or not _tells_time(was)) for was, is_ in forth.items() if was != is_
+    )
+    return forth if not swapped and _keeps_order(forth) else None
+
+
+def _tells_time(literal: str) -> bool:
+    return _date(literal) is not None or re.search(_HOUR, literal) is not None
 
 
 def _keeps_order(forth: dict[str, str]) -> bool:

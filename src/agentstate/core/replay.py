@@ -15,7 +15,7 @@ from agentstate.core.model import Entry, Match, ReplayMode, State
 # Statuses that say "try again": the same question asked again is a further attempt of the same step.
 TRANSIENT = frozenset({0, 408, 409, 425, 429, 500, 502, 503, 504, 529})
 # They speak of the moment or of the key, not of the question: never part of a later run's history.
-NEVER_HISTORY = frozenset({0, 401, 403, 407, 429})
+NEVER_HISTORY = frozenset({0, 401, 402, 403, 407, 429})
 DEADLY = 2  # this many runs that died right after receiving a step make it a poison step
 
 

@@ -32,7 +32,7 @@ def to_stream(body: bytes, usage: bool) -> bytes:
     common = {key: value for key, value in whole.items() if key not in ("choices", "usage", "object")}
     common["object"] = "chat.completion.chunk"
     out: list[dict[str, Any]] = []
-    for choice in whole.get("choices") or ():
+    for choice in sorted(whole.get("choices") or (), key=lambda choice: choice.get("index", 0)):
         out.extend(_chunks_of(choice))
     chunks = [{**common, "choices": [choice]} for choice in out]
     if usage:

@@ -14,8 +14,9 @@ import msgspec
 from agentstate.core import mask
 from agentstate.core.fingerprint import in_canonical_order
 from agentstate.core.model import Call, Item
-from agentstate.dialects.base import canonical
+from agentstate.dialects.base import Cache, canonical
 
+_scrubbed_items = Cache(16 * 1024 * 1024)
 _ALWAYS = frozenset({"system", "developer", "tool"})
 
 
@@ -46,12 +47,27 @@ def masked(call: Call, user_text: bool = False) -> Masked:
     literals: list[str] = []
     names: dict[str, int] = {}
     for item in in_canonical_order(call.items):
-        message = msgspec.json.decode(item.raw)
         if is_masked(item, user_text):
-            _mask_content(message, literals)
-        state.update(canonical(_with_ids(message, names)))
-        state.update(b"\0")
+            digest, found = _scrubbed_item(item)
+            literals.extend(found)
+        else:
+            digest = item.digest
+        places = ",".join(str(names.setdefault(call_id, len(names))) for call_id in item.call_ids)
+        state.update(digest + places.encode() + b"\0")
     return Masked(state.digest(), tuple(literals))
+
+
+def _scrubbed_item(item: Item) -> tuple[bytes, tuple[str, ...]]:
+    """The digest of a message with its volatile literals masked, and those. Looking through a long text takes a
+    millisecond for each 100 KB, and each request of a conversation brings it again: the result is kept."""
+    known: tuple[bytes, tuple[str, ...]] | None = _scrubbed_items.get(item.raw)
+    if known is None:
+        message = msgspec.json.decode(item.raw)
+        literals: list[str] = []
+        _mask_content(message, literals)
+        known = sha256(canonical(_without_ids(message))).digest(), tuple(literals)
+        _scrubbed_items.put(item.raw, known)
+    return known
 
 
 def pointer(call: Call) -> Pointer | None:
@@ -89,15 +105,14 @@ def _scrubbed(text: str, literals: list[str]) -> str:
     return shown
 
 
-def _with_ids(message: dict[str, Any], names: dict[str, int]) -> dict[str, Any]:
-    """The message with call ids renamed by order of appearance, nulls and cache marks left out."""
+def _without_ids(message: dict[str, Any]) -> dict[str, Any]:
+    """The message without call ids, nulls and cache marks."""
     shown = {key: value for key, value in message.items() if value is not None and key != "cache_control"}
+    shown.pop("tool_call_id", None)
     calls = shown.get("tool_calls")
     if isinstance(calls, list):
         shown["tool_calls"] = [
-            {**call, "id": names.setdefault(str(call.get("id")), len(names))} if isinstance(call, dict) else call
+            {key: part for key, part in call.items() if key != "id"} if isinstance(call, dict) else call
             for call in calls
         ]
-    if isinstance(shown.get("tool_call_id"), str):
-        shown["tool_call_id"] = names.setdefault(shown["tool_call_id"], len(names))
     return shown

@@ -132,7 +132,7 @@ class Answering:
         unread = [step for step in read.unread(session.id, shown, run, start) if not claimed(run.id, step.step)]
         if not unread:
             return Miss()
-        match = self.rematch.find(session, asked.call, unread)
+        match = self.rematch.find(session, run.id, asked.call, unread)
         if match is not None:
             return Replay(match[0], match[1])
         unread = self.rematch.with_effects(unread)

@@ -57,12 +57,17 @@ class Parts:
     def open(self) -> None:
         self.journal.open()
 
-    async def close(self) -> None:
-        """Let calls in flight end, within the grace time; what does not end is marked interrupted."""
+    async def drain(self, grace_s: float) -> None:
+        """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is
+        marked interrupted, and its readers are told to ask again."""
         self.closing = True
-        late = await self.tasks.finish(self.settings.server.shutdown_grace_s)
+        late = await self.tasks.finish(grace_s)
         if late:
             log.warning("%d calls were still in flight; they are marked interrupted", late)
+
+    async def close(self) -> None:
+        """Stop; see ``drain``."""
+        await self.drain(1.0)
         if "client" in self.__dict__:
             await self.client.close()
         if self.floating.delivered:

@@ -23,22 +23,29 @@ from agentstate.errors import AgentStateError
 from agentstate.store.rows import RunRow, SessionRow
 
 log = logging.getLogger("agentstate")
+_MOST_CALLS = 8 * 1024 * 1024  # bytes of recorded requests kept parsed
+_MOST_RUNS = 1000
 _NEAR = 64  # unread steps that are compared for the report
 
 
 class Rematch:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._calls: dict[int, Call] = {}
+        self._calls_size = 0
+        self._renamed: dict[int, dict[str, str]] = {}
 
-    def find(self, session: SessionRow, call: Call, unread: Sequence[Unread]) -> tuple[int, Match] | None:
+    def find(self, session: SessionRow, run: int, call: Call, unread: Sequence[Unread]) -> tuple[int, Match] | None:
         """The unread step that the call matches in all but volatile text, or by the call ids that it echoes."""
         replay = self._parts.settings.replay
         if call.pure or not call.items or not (replay.masked or replay.pointer != "off"):
             return None
         candidates = [(step.step, self.recorded(step.step)) for step in divergence.window(unread)]
         if replay.masked:
-            found = divergence.only([(step, Match.MASKED) for step, old in candidates if self._masked(step, old, call)])
+            renamings = [(step, self._renaming(step, run, old, call)) for step, old in candidates]
+            found = divergence.only([(step, Match.MASKED) for step, renamed in renamings if renamed is not None])
             if found is not None:
+                self._keep_renaming(run, dict(renamings)[found[0]] or {})
                 return found
         if replay.pointer != "off":
             asked = volatile.pointer(call)
@@ -53,23 +60,46 @@ class Rematch:
 
     def recorded(self, step: int) -> Call:
         """A recorded request, read again."""
-        dialect, method, path, body = self._parts.journal.read.request(step)
-        return registry.BY_NAME[dialect].parse(method, path, body)
+        known = self._calls.get(step)
+        if known is None:
+            dialect, method, path, body = self._parts.journal.read.request(step)
+            known = registry.BY_NAME[dialect].parse(method, path, body)
+            if self._calls_size + len(body) > _MOST_CALLS:
+                self._calls.clear()
+                self._calls_size = 0
+            self._calls[step] = known
+            self._calls_size += len(body)
+        return known
 
-    def _masked(self, step: int, old: Call, call: Call) -> bool:
+    def _keep_renaming(self, run: int, renamed: dict[str, str]) -> None:
+        if len(self._renamed) > _MOST_RUNS:
+            self._renamed.clear()
+        self._renamed.setdefault(run, {}).update(renamed)
+
+    def _renaming(self, step: int, run: int, old: Call, call: Call) -> dict[str, str] | None:
+        """The renaming under which the recorded call is this one; ``None``: there is none that may be used."""
         user_text = self._parts.settings.replay.masked_user_text
         if old.frame != call.frame or len(old.items) != len(call.items):
-            return False
+            return None
+        # What is not masked must be equal; that is looked at first, as it costs nothing.
+        if any(
+            was.role != is_.role or (was.digest != is_.digest and not volatile.is_masked(was, user_text))
+            for was, is_ in zip(old.items, call.items, strict=True)
+        ):
+            return None
         was, is_ = volatile.masked(old, user_text), volatile.masked(call, user_text)
         if was.skeleton != is_.skeleton:
-            return False
-        renamed = mask.renaming(was.literals, is_.literals)
+            return None
+        # One renaming holds for a whole run.
+        before = self._renamed.get(run, {})
+        renamed = mask.renaming([*before, *was.literals], [*before.values(), *is_.literals])
         if renamed is None:
-            return False
+            return None
         # What is not masked may speak of it too: "on the 14th" means something else once today is another day.
         plain = [text for item in call.items if not volatile.is_masked(item, user_text) for text in _texts_of(item.raw)]
         back = {is_: was for was, is_ in renamed.items()}
-        return not (mask.quotes([*self._answer_texts(step), *plain], renamed) or mask.quotes(plain, back))
+        told = mask.quotes([*self._answer_texts(step), *plain], renamed) or mask.quotes(plain, back)
+        return None if told else renamed
 
     def _answer_texts(self, step: int) -> list[str]:
         """The recorded answer as a reader sees it, whatever pieces it was streamed in."""

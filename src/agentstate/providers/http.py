@@ -177,9 +177,14 @@ async def _decode(encoding: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[
     try:
         async for chunk in chunks:
             data = inflate.decompress(chunk, _SLICE)
-            while data:
-                yield data
-                data = inflate.decompress(inflate.unconsumed_tail, _SLICE)
+            while data or inflate.unused_data:
+                if data:
+                    yield data
+                if inflate.eof and inflate.unused_data:  # gzip may have several members
+                    rest, inflate = inflate.unused_data, zlib.decompressobj(47 if encoding != "deflate" else 15)
+                    data = inflate.decompress(rest, _SLICE)
+                else:
+                    data = inflate.decompress(inflate.unconsumed_tail, _SLICE)
     except zlib.error as error:
         raise UpstreamInvalid(f"the provider's {encoding} body is damaged: {error}") from error
     if not inflate.eof:

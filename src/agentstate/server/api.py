@@ -85,7 +85,7 @@ class Api:
 
     async def _readyz(self, request: Request) -> Response:
         try:
-            self._parts.journal.read.raw("select 1").fetchone()
+            self._parts.journal.check()
         except AgentStateError as error:
             return _error(error)
         ready = not self._parts.closing

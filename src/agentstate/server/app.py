@@ -114,16 +114,20 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
         App(parts, token), http=protocol_for(parts.presence), ws="none", lifespan="off", log_config=None,
         access_log=False, proxy_headers=False,
         server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S, backlog=2048,
-        loop="none", timeout_graceful_shutdown=int(settings.server.shutdown_grace_s) + 1,
+        loop="none", timeout_graceful_shutdown=int(settings.server.shutdown_grace_s) + 5,
     )  # fmt: skip
     server = _Server(config)
     loop = asyncio.get_running_loop()
+
+    draining: list[asyncio.Task[None]] = []
 
     def stop() -> None:
         if server.should_exit:
             server.force_exit = True
         parts.closing = True
         server.should_exit = True
+        if not draining:
+            draining.append(asyncio.create_task(parts.drain(settings.server.shutdown_grace_s), name="drain"))
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
@@ -132,6 +136,7 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
     try:
         await server.serve([sock])
     finally:
+        await asyncio.gather(*draining)
         for task in (lingering, announcing):
             if task is not None:
                 task.cancel()

@@ -6,6 +6,7 @@ Invariant: an answer counts as delivered only when its last byte was handed to a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -16,7 +17,7 @@ from agentstate.engine.core import Parts
 from agentstate.engine.presence import Connection
 from agentstate.engine.relay import relay
 from agentstate.engine.request import Answer, Request
-from agentstate.errors import AgentStateError, ApprovalUnavailable, BodyTooLarge, Refused
+from agentstate.errors import AgentStateError, ApprovalUnavailable, BodyTooLarge, Refused, ShuttingDown
 from agentstate.providers.client import Headers, Reply
 from agentstate.server import auth
 from agentstate.server.address import read_path, read_request
@@ -55,6 +56,11 @@ class Proxy:
             task = asyncio.current_task()
             if connection.closed and task is not None:
                 task.uncancel()  # it was the socket's end that cancelled us
+                return
+            if self._parts.closing and task is not None:
+                task.uncancel()
+                with contextlib.suppress(RuntimeError):  # an answer had begun: its socket is closed instead
+                    await _send_error(send, ShuttingDown("the proxy is stopping; ask again"))
                 return
             raise
 

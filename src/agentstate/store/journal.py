@@ -20,7 +20,7 @@ from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.branching import lineage
 from agentstate.core.model import RunState, SessionStatus, State
-from agentstate.errors import Conflict, StepTaken, StoreError
+from agentstate.errors import Conflict, StepTaken, StoreError, StoreReadOnly
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
@@ -51,7 +51,10 @@ class Journal:
 
     def open(self) -> None:
         """Claim the file, migrate it, mark what an earlier proxy left in flight. Raises ``StoreError``."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StoreReadOnly(f"the folder {self.path.parent} cannot be made: {error.strerror}") from error
         self.lock.take()
         try:
             self._writer.start()
@@ -62,6 +65,11 @@ class Journal:
             self._writer.stop()
             self.lock.release()
             raise
+
+    def check(self) -> None:
+        """Whether the file is still there and can be read. Raises ``StoreError``."""
+        self._writer.check_place()
+        self.read.raw("select 1").fetchone()
 
     def close(self) -> None:
         """Write what is queued and let go of the file."""

@@ -243,7 +243,7 @@ class Writer:
     def _transaction(self, group: list[_Write]) -> None:
         conn = self._conn
         assert conn is not None
-        self._check_place()
+        self.check_place()
         self._sync(conn, any(item.durable for item in group))
         conn.execute("begin immediate")
         try:
@@ -257,7 +257,7 @@ class Writer:
                 self._on_rollback()
             raise
 
-    def _check_place(self) -> None:
+    def check_place(self) -> None:
         """A file that was deleted or replaced would take every write and lose it."""
         try:
             here = self._path.stat().st_ino

@@ -18,6 +18,7 @@ from tests.unit.core.programs import Question
 from tests.unit.core.world import (
     FRESH,
     HOP,
+    NOTE,
     ORDER_WAIT,
     UNSEEN,
     Answer,
@@ -48,6 +49,7 @@ class Proxy:
         self.paid = 0
         self.lost_in_flight = 0
         self.lost_hand_overs = 0
+        self.unknown: set[int] = set()  # steps of which the proxy died without knowing whether their reader had it all
         self._connections: list[Connection] = []
         self._ticks = 0
         self._keys: dict[Question, bytes] = {}
@@ -56,6 +58,7 @@ class Proxy:
 
     def _forget(self) -> None:
         self._live: dict[int, list[Reader]] = {}
+        self._not_noted: set[tuple[int, int]] = set()
         self._ended: dict[int, float] = {}
         self._sendings: dict[tuple[int, int], int] = {}
         self._reading: dict[tuple[int, int], Reading] = {}
@@ -73,7 +76,11 @@ class Proxy:
         """All sockets are cut, what was in flight is interrupted; readers of finished answers are forgotten."""
         self.up = False
         self.lost_in_flight += len(self._live)
-        self.lost_hand_overs += sum(1 for _, step in self._reading if step not in self._live)
+        on_the_way = {key for key in self._reading if key[1] not in self._live} | self._not_noted
+        self.lost_hand_overs += len(on_the_way)
+        for run, step in on_the_way:
+            self.served[run][step].lost = True
+            self.unknown.add(step)
         for step in self._live:
             self.steps[step].state = State.INTERRUPTED
         self._forget()
@@ -141,7 +148,8 @@ class Proxy:
     def _serve(self, run: Run, step: int, request: Request) -> None:
         hint, retry = request.hint, request.retry
         known = self.served[run.id].setdefault(step, Served(hint))
-        known.hint, known.cut_at = hint, None
+        known.hint, known.cut_at, known.lost = hint, None, False
+        self._not_noted.discard((run.id, step))
         # Each further hand-out uses up one sending of the request.
         self._sendings[run.id, step] = self._sendings[run.id, step] + 1 if (run.id, step) in self._sendings else retry
         run.asked_at = self.clock.now
@@ -176,10 +184,18 @@ class Proxy:
         reading.count -= 1
         if not reading.count:
             del self._reading[key]
-            if not reading.delivered:
+            if reading.delivered:
+                self._note(key)
+            else:
                 self.served[reader.run][reader.step.id].cut_at = self.clock.now
         for look in self._moved.pop(reader.run, []):
             look()
+
+    def _note(self, key: tuple[int, int]) -> None:
+        """That an answer arrived is written down a moment later."""
+        self._not_noted.add(key)
+        life = self._life
+        self.clock.after(NOTE, lambda: self._not_noted.discard(key) if life is self._life else None)
 
     def _hand_over(self, reader: Reader) -> None:
         """The last byte goes to an open socket; the agent reads it a moment later."""
@@ -244,6 +260,7 @@ class Proxy:
             hint=step.hint if served is None or served.hint is None else served.hint,
             tries=self._sendings.get((run.id, step.id), UNSEEN),
             fresh=self.clock.now - self._ended.get(step.id, -FRESH) < FRESH,
+            lost=served is not None and served.lost,
         )  # fmt: skip
 
     def _went_on(self, step: Step) -> bool:

@@ -162,6 +162,15 @@ def test_retry_of_a_sending_that_never_arrived_is_a_call_of_its_own() -> None:
     assert decide(Ask(retry=1), NOW, [replace(MINE, tries=1, fresh=True)]) == Miss()
 
 
+def test_retry_follows_only_the_sending_right_before_it() -> None:
+    """A first sending and a third one are not one call: the second was somebody's, and it was not seen here."""
+    growing = replace(GROWING, run=NOW, mine=True, tries=0)
+    assert decide(Ask(retry=1), NOW, [growing]) == Follow(1, again=True)
+    assert decide(Ask(retry=1), NOW, [replace(MINE, fresh=True)]) == Replay(1, again=True)
+    assert decide(Ask(retry=3), NOW, [growing]) == Miss()
+    assert decide(Ask(retry=3), NOW, [replace(MINE, fresh=True)]) == Miss()
+
+
 def test_retry_of_an_answer_from_before_the_proxy_started_is_paid() -> None:
     """Polling: the proxy was restarted meanwhile, so that the retry may be of a sending that it never saw."""
     assert decide(Ask(retry=1), NOW, [MINE]) == Miss()

@@ -23,6 +23,7 @@ from tests.unit.core.programs import Question
 HOP = 0.001  # one way between agent and proxy
 FRESH = 65.0  # how long a completed step may be the one that a proven retry repeats
 UNSEEN = 10**6  # sendings of a request that this life of the proxy has not seen: no retry can follow them
+NOTE = 0.005  # how soon it is written down that an answer arrived
 ORDER_WAIT = 0.2  # how long a replayed answer lets overlapping ones go first, at most
 
 
@@ -119,9 +120,11 @@ class Run:
 
 @dataclass(eq=False)
 class Served:
-    """A step given to a run. ``cut_at``: when its reader left before the last byte, and no later one has come."""
+    """A step given to a run. ``cut_at``: when its reader left before the last byte, and no later one has come;
+    ``lost``: the proxy died before it was written down whether it arrived."""
 
     hint: int | None
+    lost: bool = False
     cut_at: float | None = None
 
 
