@@ -211,7 +211,10 @@ def _parsed(text: str, keys: tuple[str, ...]) -> Any:
 
 def _set(values: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
     for key in keys[:-1]:
-        values = values.setdefault(key, {})
+        inside = values.setdefault(key, {})
+        if not isinstance(inside, dict):
+            raise SettingsError(f"the variable for {'.'.join(keys)} names a part of {key}, which has no parts")
+        values = inside
     values[keys[-1]] = value
 
 

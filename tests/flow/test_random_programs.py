@@ -5,7 +5,9 @@ The programs are those of the model in ``tests/unit/core``; the upstream gives e
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -126,10 +128,12 @@ class Life:
             raise
 
     def _die(self) -> None:
-        """All sockets are reset, as the kernel does for a killed process."""
+        """All sockets end, as they do for a killed process."""
         with self._lock:
             self.dead = True
             for connection in self._open:
+                with contextlib.suppress(OSError):  # it was closed already
+                    connection._socket.shutdown(socket.SHUT_RDWR)  # wakes a lane that waits in it; a close does not
                 connection.reset()
         raise Dead
 

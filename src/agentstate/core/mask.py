@@ -56,7 +56,8 @@ def renaming(old: Sequence[str], new: Sequence[str]) -> dict[str, str] | None:
     """The one-to-one mapping of old literals to new ones, place by place; ``None`` where there is none.
 
     A new id that is also an old one is no renaming: ids that change places are another question. Time moves on, so that
-    what was new may be old later. Dates must keep their order: with "due the 14th, today the 13th" it matters when today becomes the 15th.
+    what was new may be old later. Dates must keep their order: with "due the 14th, today the 13th" it matters when
+    today becomes the 15th.
     """
     if len(old) != len(new):
         return None

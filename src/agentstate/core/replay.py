@@ -77,7 +77,7 @@ def decide(ask: Ask, run: int, entries: Iterable[Entry]) -> Decision:
     mine = [entry for entry in known if entry.mine]
     return (
         _keyed(ask, mine)
-        or _retried(ask, mine)
+        or _retried(ask, run, mine)
         or _orphan(mine)
         or _failed_here(mine)
         or _recorded(ask, run, known)
@@ -125,12 +125,12 @@ def _keyed(ask: Ask, mine: list[Entry]) -> Decision | None:
     return None
 
 
-def _retried(ask: Ask, mine: list[Entry]) -> Decision | None:
+def _retried(ask: Ask, run: int, mine: list[Entry]) -> Decision | None:
     """A proven retry joins the call that it repeats, as far as that is unambiguous.
 
     The header does not prove that the earlier sending ever arrived here: while the proxy was down, or over a connection
     that had just been closed, it did not. So what has a reader or was delivered counts only if it is the run's sole
-    step of this fingerprint, was not itself the sending that failed (``tries``), and is ``fresh`` or ``lost``.
+    step of this fingerprint, was the sending right before this one (``tries``), and is ``fresh`` or ``lost``.
     """
     if not ask.retry:
         return None
@@ -138,11 +138,13 @@ def _retried(ask: Ask, mine: list[Entry]) -> Decision | None:
     lost = [entry for entry in growing if not entry.watched] or [entry for entry in mine if entry.cut]
     if lost:
         return _give(lost[0], again=True)
-    if len(mine) != 1 or mine[0].tries >= ask.retry:
+    if len(mine) != 1:
         return None
-    if mine[0].live:
-        return Follow(mine[0].step, again=True)
-    return _give(mine[0], again=True) if mine[0].fresh or mine[0].lost else None
+    sole, right_before = mine[0], mine[0].tries == ask.retry - 1
+    if sole.live:
+        return Follow(sole.step, again=True) if right_before else None
+    recent = sole.fresh and sole.run == run and right_before
+    return _give(sole, again=True) if recent or sole.lost else None
 
 
 def _orphan(mine: list[Entry]) -> Decision | None:

@@ -134,8 +134,10 @@ def _steps_back(arrival: Arrival, present: RunFacts) -> bool:
 
 
 def _goes_on(hint: int, present: RunFacts) -> bool:
-    """A number that varies and goes on: this is no restart, whatever else looks like one."""
-    return present.hint_min is not None and present.hint_max is not None and present.hint_min < present.hint_max < hint
+    """A number that varies, and is not where the run began: this is no restart, whatever else looks like one."""
+    return (
+        present.hint_min is not None and present.hint_max is not None and present.hint_min < min(hint, present.hint_max)
+    )
 
 
 def starts_generation(status: SessionStatus, last_change: float, now: float, replay_within: float) -> bool:

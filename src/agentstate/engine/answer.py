@@ -49,7 +49,6 @@ from agentstate.store.rows import AnswerRow, NewStep, RunRow, SessionRow
 
 log = logging.getLogger("agentstate")
 
-_NOTE_S = 0.005  # how soon it is written down that an answer arrived
 _LONGEST_ORDER_S = 5.0  # a reader that takes longer than that to read its answer holds up nobody
 
 
@@ -173,7 +172,7 @@ class Answering:
         floating.reads(run.id, decision.step)
         try:
             recorded = self.parts.journal.read.answer(decision.step)
-            await commit
+            await asyncio.shield(commit)
             if recorded.finished - recorded.started > 1 and not asked.call.pure:
                 await self._in_order(asked, recorded)
             shape = asked_shape(asked.call, recorded)
@@ -268,7 +267,7 @@ class Answering:
             if outcome is Outcome.JOINED:
                 commit = self.parts.journal.serve(live.session, run, live.step, outcome.value, hint=asked.request.hint)
                 self.parts.floating.claim(run, live.step, commit)
-                await commit
+                await asyncio.shield(commit)
             return await self._from_recording(asked, live, outcome, close)
         except AgentStateError:
             close(True)  # the error is what the reader gets
@@ -318,7 +317,7 @@ class Answering:
             self._cut(run, step, connection)
         elif self.parts.floating.delivered and not self._noting:
             self._noting = True
-            asyncio.get_running_loop().call_later(_NOTE_S, self._note_delivered)
+            asyncio.get_running_loop().call_soon(self._note_delivered)
 
     def _note_delivered(self) -> None:
         """Write down, for many answers at a time, that they arrived: a restart of the proxy must know."""

@@ -93,6 +93,8 @@ def _hex(address: tuple[str, int], family: int) -> str:
     host = address[0].partition("%")[0]
     if family == socket.AF_INET6 and ":" not in host:
         host = "::ffff:" + host
+    elif family == socket.AF_INET:
+        host = host.removeprefix("::ffff:")  # how a listener for both families sees an IPv4 client
     packed = socket.inet_pton(family, host)
     words = [packed[at : at + 4] for at in range(0, len(packed), 4)]
     order = "".join(f"{int.from_bytes(word, 'little'):08X}" for word in words)

@@ -81,7 +81,7 @@ def _steps(reader: Reader, parse: Parse, told: Callable[[str, int, int], None]) 
             if found != key:
                 yield Finding(where, "its request does not match its fingerprint")
             answer = reader.answer(step)
-        except (AgentStateError, sqlite3.Error, TypeError) as error:
+        except (AgentStateError, sqlite3.Error, TypeError, LookupError) as error:
             yield Finding(where, f"cannot be read: {error}")
             continue
         if state == "completed" and not answer.body:

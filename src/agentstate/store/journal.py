@@ -83,8 +83,18 @@ class Journal:
         self._writer.stop()
         self.lock.release()
 
-    async def _write(self, name: str, work: Callable[[sqlite3.Connection], T], durable: bool = True) -> T:
-        return await self._writer.write(name, work, durable)
+    async def _write(
+        self,
+        name: str,
+        work: Callable[[sqlite3.Connection], T],
+        durable: bool = True,
+        then: Callable[[], None] | None = None,
+    ) -> T:
+        """Commit ``work``, then do ``then``: even if the caller is cancelled, as the commit happens."""
+        done = self._writer.submit(name, work, durable)
+        if then is not None:
+            done.add_done_callback(lambda _: then())
+        return await asyncio.shield(done)
 
     # --- sessions and runs ---
 
@@ -130,9 +140,7 @@ class Journal:
             if row[0] in (SessionStatus.COMPLETED.value, SessionStatus.FAILED.value):
                 conn.execute(_SQL["set_status"], status)
 
-        await self._write("begin_run", work, durable=False)
-        self.facts.forget_runs(run.session)
-        self.facts.forget_session(run.session)
+        await self._write("begin_run", work, durable=False, then=lambda: self._forget(run.session))
 
     async def claim_cuts(self, run: int) -> None:
         """The cut calls of a run have proved a restart; they prove no other."""
@@ -145,21 +153,27 @@ class Journal:
 
     async def end_run(self, session: int, run: int, state: RunState, exit_code: int | None) -> None:
         """A run is over, or fenced off. Raises ``IllegalTransition``."""
-        await self._write("end_run", lambda conn: _move_run(conn, run, state, exit_code, clock.now()))
-        self.facts.forget_runs(session)
+        await self._write(
+            "end_run",
+            lambda conn: _move_run(conn, run, state, exit_code, clock.now()),
+            then=lambda: self._forget(session),
+        )
 
     async def report_divergence(self, session: int, run: int, report: str) -> None:
         """The first divergence of a run; a later one does not replace it."""
         await self._write(
             "report_divergence",
             lambda conn: conn.execute(_SQL["set_divergence"], {"run": run, "report": report}) and None,
+            then=lambda: self._forget(session),
         )
-        self.facts.forget_runs(session)
 
     async def set_status(self, session: int, status: SessionStatus, note: str = "") -> None:
         values = {"session": session, "status": status.value, "note": note, "now": clock.now()}
-        await self._write("set_status", lambda conn: conn.execute(_SQL["set_status"], values) and None)
-        self.facts.forget_session(session)
+        await self._write(
+            "set_status",
+            lambda conn: conn.execute(_SQL["set_status"], values) and None,
+            then=lambda: self._forget(session),
+        )
 
     async def roll_back(self, session: SessionRow, step_number: int) -> int:
         """Steps from ``step_number`` on are superseded, not deleted: a new branch goes on before it. Its id."""
@@ -180,27 +194,34 @@ class Journal:
             conn.execute(_SQL["set_status"], status)
             return made
 
-        made = await self._write("roll_back", work)
-        self.facts.forget_session(session.id)
-        return made
+        return await self._write("roll_back", work, then=lambda: self._forget(session.id))
+
+    def _forget(self, session: int) -> None:
+        """Rows of the session that are kept in memory may have changed."""
+        self.facts.forget_session(session)
+        self.facts.forget_runs(session)
 
     # --- steps ---
 
     async def begin_step(self, new: NewStep) -> Begun:
         """A question is about to be sent for the first time. Committed when this returns, so that it survives the
         process; the fsync comes at the latest with that of its answer, before anything is released."""
-        begun = await self._write("begin_step", lambda conn: _begin_step(conn, self._counters, new), durable=False)
-        self._began(new)
-        return begun
+        return await self._write(
+            "begin_step",
+            lambda conn: _begin_step(conn, self._counters, new),
+            durable=False,
+            then=lambda: self._began(new),
+        )
 
     async def begin_attempt(self, step: int, was: State, new: NewStep) -> Begun:
         """A failed or interrupted step is about to be sent again. Raises ``StepTaken`` when its state has changed."""
         lifecycle.move_step(was, State.IN_FLIGHT)
-        begun = await self._write(
-            "begin_attempt", lambda conn: _begin_attempt(conn, self._counters, step, was, new), durable=False
+        return await self._write(
+            "begin_attempt",
+            lambda conn: _begin_attempt(conn, self._counters, step, was, new),
+            durable=False,
+            then=lambda: self._began(new),
         )
-        self._began(new)
-        return begun
 
     def _began(self, new: NewStep) -> None:
         self.facts.begun(new.branch, new.fingerprint.key)

@@ -39,7 +39,7 @@ def test_volatile_text_is_masked_and_kept_as_a_literal(name: str) -> None:
 
 @pytest.mark.parametrize("text", [
     "order 4711", "1700000000", "3.14", "10:30", "the score was 3:2", "version 1.2.3", "10.0.0.1", "/etc/passwd",
-    "42 apples", "chapter 7", "a ratio of 16:9", "2026", "1/2", "deadbeef", "/home/ann/report-2",
+    "42 apples", "chapter 7", "a ratio of 16:9", "2026", "1/2", "deadbeef", "reports/draft-2",
 ])  # fmt: skip
 def test_what_may_be_data_is_not_masked(text: str) -> None:
     assert mask.scrub(text) == (text, ())
@@ -70,7 +70,7 @@ def test_text_is_its_skeleton_with_its_literals_in_order(parts: list[str]) -> No
 def test_renaming_is_one_to_one() -> None:
     a, b = UUIDS
     assert mask.renaming([a, a], [b, b]) == {a: b}
-    assert mask.renaming([a, b], [b, a]) == {a: b, b: a}
+    assert mask.renaming([a, b], [b, a]) is None, "ids that change places are another question"
     assert mask.renaming([], []) == {}
     assert mask.renaming([a, a], [b, a]) is None, "one literal became two"
     assert mask.renaming([a, b], [b, b]) is None, "two literals became one"
@@ -135,10 +135,14 @@ def test_answer_that_speaks_of_nothing_that_changed_is_free() -> None:
     assert not mask.quotes(["2026-11-30"], {})
 
 
-@given(st.dates(date(2001, 1, 1), date(2090, 1, 1)), st.integers(1, 400))
-@examples(200)
+def told(day: date) -> set[str]:
+    return {f"{day:%B} {day.day}", f"{day.day} {day:%B}", f"{day:%d/%m/%Y}", day.isoformat(), f"{day:%A}"}
+
+
+@given(st.dates(date(2001, 1, 1), date(2090, 1, 1)).filter(lambda day: day.day > 12), st.integers(1, 400))
+@examples(60)
 def test_any_day_is_found_in_the_usual_spellings(day: date, later: int) -> None:
-    literal, new = day.isoformat(), (day + timedelta(days=later)).isoformat()
-    for spelling in (f"{day:%B} {day.day}", f"{day.day} {day:%B}", f"{day:%d/%m/%Y}", literal, f"{day:%A}"):
-        same = spelling in (f"{(day + timedelta(days=later)):%A}",)
-        assert mask.quotes([f"on {spelling}."], {literal: new}) != same, spelling
+    new = day + timedelta(days=later)
+    for spelling in told(day):
+        found = mask.quotes([f"on {spelling}."], {day.isoformat(): new.isoformat()})
+        assert found == (spelling not in told(new)), spelling

@@ -373,12 +373,12 @@ def test_any_one_change_of_a_recorded_body_changes_the_key_unless_it_cannot_matt
             body = json.loads(raw)
         except ValueError:
             continue
-        if not isinstance(body, dict) or len(raw) > 60_000:
+        if not isinstance(body, dict) or len(raw) > 20_000:
             continue
         own = key(raw)
         assert key(body) == own, "written anew it is another question"
         found = list(mutants(body))
-        for mutant in rng.sample(found, min(12, len(found))):
+        for mutant in rng.sample(found, min(8, len(found))):
             tried += 1
             if not cannot_matter(body, mutant) and key(mutant.body) == own:
                 kept.append(f"{mutant.name} of {raw[:80]!r}")

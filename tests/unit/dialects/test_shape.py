@@ -66,6 +66,9 @@ def answer_of(completion: dict[str, Any]) -> dict[str, Any]:
     choices = []
     for choice in completion["choices"]:
         message = {name: part for name, part in choice["message"].items() if name != "role"}
+        for part in message.get("reasoning_details", ()):
+            for name in ("format", "type"):
+                part.pop(name, None)
         kept = {name: choice.get(name) for name in ("index", "finish_reason", "logprobs")}
         choices.append(kept | {"message": message})
     return {"choices": choices, "usage": completion.get("usage")}
