@@ -9,6 +9,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -95,6 +96,8 @@ class Life:
                 self._checked(connection.read_until, b"{")
                 self._die()
             whole, complete = self._checked(connection.read_body)
+            if self.dead:
+                raise Dead
             assert status == 200 and complete, whole
             if kind == "delivered":
                 self._die()
@@ -311,3 +314,60 @@ def test_next_poll_that_comes_as_a_retry_after_an_outage_is_a_new_sample(
     second = sample(send(own, session, "run", "ready?", retry=1))
     assert len({first, marker, second}) == 3
     assert json.loads(upstream.requests[-1].body)["messages"][0]["content"] == "ready?"
+
+
+# --- calls that are sent again without saying so are no restart -------------------------------------------------------
+
+
+def unnamed(proxy: Proxy, session: str, question: str, number: int | None = None) -> Connection:
+    """A request without run id, on a socket of its own."""
+    connection = proxy.client.connect()
+    headers = {"x-agent-session-id": session} | ({} if number is None else {"x-agent-step-number": str(number)})
+    connection.request("POST", chat_path(None), chat_headers(headers), chat.request(question))
+    return connection
+
+
+def cut(proxy: Proxy, session: str, connection: Connection) -> None:
+    """The client gives a call up; returns when the proxy has written that down."""
+
+    def cuts() -> int:
+        return sum(given["cut"] for step in proxy.control.steps(session) for given in step["served"])
+
+    before = cuts()
+    connection.reset()
+    deadline = time.monotonic() + BOUND_S
+    while cuts() == before:
+        assert time.monotonic() < deadline, "the cut call was not noted"
+
+
+def test_call_that_failed_and_is_sent_again_is_no_restart_though_another_was_given_up(
+    upstream: Upstream, proxy: Proxy, session: str
+) -> None:
+    first = sample(unnamed(proxy, session, "ready?"))
+    gate = Gate()
+    upstream.script = lambda seen: [gate, *plain(chat.completion(f"sample {seen.number}"))]
+    given_up = unnamed(proxy, session, "slow")
+    upstream.wait_calls(2)
+    upstream.script = lambda seen: plain(b'{"error":{"message":"busy"}}', 503)
+    with unnamed(proxy, session, "ready?") as failed:
+        assert failed.answer().status == 503
+    cut(proxy, session, given_up)
+    upstream.script = model
+    second = sample(unnamed(proxy, session, "ready?"))
+    gate.open()
+    assert second != first
+
+
+def test_numbered_call_whose_answer_another_one_claimed_is_no_restart(
+    upstream: Upstream, proxy: Proxy, session: str
+) -> None:
+    """Two equal calls were given up; they are sent again in the other order."""
+    gate = Gate()
+    upstream.script = lambda seen: [gate, *plain(chat.completion(f"sample {seen.number}"))]
+    calls = [unnamed(proxy, session, "vote", number) for number in (0, 1)]
+    upstream.wait_calls(2)
+    for connection in calls:
+        cut(proxy, session, connection)
+    gate.open()
+    samples = [sample(unnamed(proxy, session, "vote", number)) for number in (1, 0)]
+    assert len(set(samples)) == 2

@@ -154,8 +154,8 @@ class Entry:
     ``cut``: this run's reader of it left before the last byte. ``excluded``: it belongs to a living sibling.
     ``live``: a recording of it is growing in this process; ``watched``: somebody reads that recording.
     ``went_on``: the run that received it started another step afterwards. ``deaths``: runs that ended right after it.
-    ``retry_key``: digest of the idempotency key of its request. ``broken``: its tool arguments do not parse.
-    ``tries``: how often its client said that it had sent the request before. ``fresh``: it was completed a moment ago,
+    ``retry_key``: digest of the idempotency key of its request. ``broken``: its tool arguments do not parse. ``tries``:
+    how often the request had been sent to get it, as far as this proxy knows. ``fresh``: it was completed a moment ago,
     and the proxy has been up since. ``lost``: the proxy ended before it was known whether the run's reader had it all.
     """
 

@@ -169,7 +169,7 @@ class Answering:
             asked.session.id, run.id, decision.step, outcome.value, decision.match.value, hint
         )
         floating.claim(run.id, decision.step, commit)
-        floating.reads(run.id, decision.step)
+        floating.reads(run.id, decision.step, asked.request.retry)
         try:
             recorded = self.parts.journal.read.answer(decision.step)
             await asyncio.shield(commit)
@@ -233,7 +233,7 @@ class Answering:
         _, opening = self.parts.head(session)
         new = NewStep(
             session.id, session.head, asked.run.id, "model", provider.name, asked.call, asked.print,
-            asked.outcome.value, request.hint, request.retry_key, request.retry, opening is None, asked.carried,
+            asked.outcome.value, request.hint, request.retry_key, opening is None, asked.carried,
         )  # fmt: skip
         recording = Recording()
         live = Live(
@@ -261,7 +261,7 @@ class Answering:
         if live.step < 0:
             recording.leave()
             raise recording.error or AgentStateError("the call could not begin; ask again")
-        self.parts.floating.reads(run, live.step)
+        self.parts.floating.reads(run, live.step, asked.request.retry)
         close = partial(self._close, run, live.step, recording, asked.request.connection)
         try:
             if outcome is Outcome.JOINED:

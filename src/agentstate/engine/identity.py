@@ -106,7 +106,16 @@ class Identity:
             )
             arrival = replace(arrival, hint_used=used)
         if first:
-            orphan = any(entry.mine and (entry.cut or (entry.live and not entry.watched)) for entry in entries)
+            # A step of this run that lost its reader, or came to nothing, explains why it is asked again.
+            orphan = any(
+                entry.mine
+                and (
+                    entry.cut
+                    or (entry.live and not entry.watched)
+                    or (not entry.live and entry.state in (State.FAILED, State.INTERRUPTED))
+                )
+                for entry in entries
+            )
             arrival = replace(
                 arrival,
                 claims_orphan=orphan,

@@ -21,6 +21,7 @@ from agentstate.engine.recording import Recording
 # retries that most SDKs keep to (60), below the time after which an idle connection is closed here (75).
 FRESH_S = 65.0
 _MOST_ENDED = 50_000
+_UNKNOWN = 2**30  # sendings before this process began: no retry is known to be the next one
 
 
 @dataclass(slots=True)
@@ -56,6 +57,7 @@ class Floating:
         self._claims: Counter[tuple[int, int]] = Counter()
         self._cuts: dict[tuple[int, int], float] = {}
         self._ended: dict[int, float] = {}
+        self._sendings: dict[tuple[int, int], int] = {}
         self.delivered: set[tuple[int, int]] = set()  # not committed yet
         self._reading: dict[tuple[int, int], _Reading] = {}
         self._talking: Counter[int] = Counter()
@@ -119,7 +121,7 @@ class Floating:
         claimed, cut = key in self._claims, key in self._cuts
         fresh = clock.monotonic() - self._ended.get(entry.step, -FRESH_S) < FRESH_S
         lost = entry.lost and key not in self._reading and key not in self.delivered
-        if live is None and not claimed and not cut and not fresh and lost == entry.lost and key not in self._reading:
+        if live is None and not (claimed or cut or fresh or entry.mine) and key not in self._reading:
             return entry
         return replace(
             entry,
@@ -127,6 +129,7 @@ class Floating:
             cut=(entry.cut or cut) and not claimed and key not in self._reading,
             live=live is not None,
             watched=live is not None and live.recording.readers > 0,
+            tries=self._sendings.get(key, live.tries if live is not None and live.run == run else _UNKNOWN),
             fresh=fresh,
             lost=lost,
         )
@@ -165,7 +168,12 @@ class Floating:
 
     # --- readers ---
 
-    def reads(self, run: int, step: int) -> None:
+    def reads(self, run: int, step: int, retry: int = 0) -> None:
+        """The step is on its way to the run; ``retry``: how often the client said that it had sent its request."""
+        if len(self._sendings) > _MOST_ENDED:
+            self._sendings.clear()
+        before = self._sendings.get((run, step))
+        self._sendings[(run, step)] = retry if before is None else before + 1
         self._reading.setdefault((run, step), _Reading()).count += 1
         self._talking[run] += 1
 

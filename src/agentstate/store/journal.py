@@ -333,7 +333,7 @@ def _begin_step(conn: sqlite3.Connection, counters: Counters, new: NewStep) -> B
         (
             step, new.session, number, new.branch, new.run, new.kind, call.dialect, call.method, call.path, call.model,
             shape_code(call.shape), new.fingerprint.key, new.fingerprint.tip, frame, node,
-            counters.tick(conn, new.session), new.hint, new.retry_key, new.tries, now, new.provider, new.outcome,
+            counters.tick(conn, new.session), new.hint, new.retry_key, now, new.provider, new.outcome,
         ),
     )  # fmt: skip
     if new.opening:
@@ -346,7 +346,7 @@ def _begin_attempt(conn: sqlite3.Connection, counters: Counters, step: int, was:
     now = clock.now()
     tick = counters.tick(conn, new.session)
     conn.execute(_SQL["tick"], {"session": new.session, "tick": tick, "now": now})
-    values = {"step": step, "started": tick, "was": was.value, "stream": shape_code(new.call.shape)}
+    values = {"step": step, "was": was.value, "stream": shape_code(new.call.shape)}
     row = conn.execute(_SQL["again"], values).fetchone()
     if row is None:
         raise StepTaken("the step was taken up by another request meanwhile; ask again")

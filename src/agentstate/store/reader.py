@@ -113,7 +113,7 @@ class Reader:
         return {row[0] for row in self._all("served_to_any", values)}
 
     def _entry(self, row: Any, run: int, taken: set[int], siblings: tuple[int, ...]) -> Entry:
-        step, number, asker, state, status, started, finished, hint, retry_key, broken, cut, tries, delivered = row
+        step, number, asker, state, status, started, finished, hint, retry_key, broken, cut, delivered = row
         went_on = deaths = 0
         if state == State.FAILED:
             values = {"run": asker, "step": step, "finished": finished}
@@ -123,7 +123,7 @@ class Reader:
         return Entry(
             step, number, asker, State(state), status, started, finished, cut is not None, bool(cut),
             step in taken or asker in siblings, went_on=bool(went_on), deaths=deaths, hint=hint,
-            retry_key=retry_key, broken=bool(broken), tries=tries, lost=delivered == 0,
+            retry_key=retry_key, broken=bool(broken), lost=delivered == 0,
         )  # fmt: skip
 
     def deaths(self, step: int, run: int) -> int:

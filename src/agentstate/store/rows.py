@@ -81,7 +81,6 @@ class NewStep:
     outcome: str = "live"
     hint: int | None = None
     retry_key: bytes = b""
-    tries: int = 0
     opening: bool = False
     carried: tuple[int, ...] = ()
 

@@ -228,7 +228,7 @@ def entries(draw: st.DrawFn) -> list[Entry]:
 
 
 @given(entries(), st.integers(0, 2), st.sampled_from((b"", b"k")), st.sampled_from((None, 1)))
-@examples(1500)
+@examples(800)
 def test_decision_never_hands_out_what_it_must_not(
     known: list[Entry], retry: int, key: bytes, hint: int | None
 ) -> None:

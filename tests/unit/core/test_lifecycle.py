@@ -20,7 +20,7 @@ RUN_MOVES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("now", "to"), itertools.product(State, State))
+@pytest.mark.parametrize(("now", "to"), list(itertools.product(State, State)))
 def test_step_moves_as_its_table_says_and_no_other_way(now: State, to: State) -> None:
     if (now, to) in STEP_MOVES:
         assert lifecycle.move_step(now, to) is to
@@ -29,7 +29,7 @@ def test_step_moves_as_its_table_says_and_no_other_way(now: State, to: State) ->
             lifecycle.move_step(now, to)
 
 
-@pytest.mark.parametrize(("now", "to"), itertools.product(RunState, RunState))
+@pytest.mark.parametrize(("now", "to"), list(itertools.product(RunState, RunState)))
 def test_run_moves_as_its_table_says_and_no_other_way(now: RunState, to: RunState) -> None:
     if (now, to) in RUN_MOVES:
         assert lifecycle.move_run(now, to) is to

@@ -253,6 +253,13 @@ def _cut_is_used_again(arrival: Arrival, known: tuple[RunFacts, ...]) -> SameRun
     return NewRun(Evidence.CUT_CALL) if arrival.first and known and not arrival.talking else verdict
 
 
+def _any_old_number_is_a_restart(arrival: Arrival, known: tuple[RunFacts, ...]) -> SameRun | NewRun:
+    """A number below the highest one proves a restart, though a call that failed is sent again under its number."""
+    verdict = runs.identify(arrival, known)
+    back = known and arrival.hint is not None and arrival.hint < (known[0].hint_max or 0)
+    return NewRun(Evidence.STEP_NUMBER) if back and not arrival.talking and not arrival.retry else verdict
+
+
 def _last_message_only(question: Question) -> bytes:
     return real_fingerprint(question[-1:])
 
@@ -265,6 +272,11 @@ MUTATIONS: dict[str, tuple[Rules, Mode, str]] = {
     "decide answers from the last recording": (Rules(decide=_answers_from_the_last), Mode.PROCESS, "twice"),
     "identify takes the first prompt for a restart": (Rules(identify=_first_prompt_is_a_restart), Mode.NONE, "twice"),
     "identify uses a cut more than once": (Rules(identify=_cut_is_used_again), Mode.CUT_CALL, "twice"),
+    "identify takes any old number for a restart": (
+        Rules(identify=_any_old_number_is_a_restart),
+        Mode.STEP_NUMBER,
+        "twice",
+    ),
     "fingerprint forgets the history": (Rules(fingerprint=_last_message_only), Mode.RUN_ID, "got an answer to"),
 }
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from agentstate.core import fingerprint
@@ -141,13 +142,17 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Mutant:
     """A body that was changed at ``path``; ``how`` says in which way."""
 
     how: str
     path: Path
-    body: Any
+    make: Callable[[], Any]
+
+    @cached_property
+    def body(self) -> Any:
+        return self.make()
 
     @property
     def name(self) -> str:
@@ -159,15 +164,15 @@ def mutants(body: Any) -> Iterator[Mutant]:
     for path, value in walk(body):
         if path:
             for how, other in _others(value):
-                yield Mutant(how, path, replaced(body, path, other))
-            yield Mutant("gone", path, removed(body, path))
+                yield Mutant(how, path, partial(replaced, body, path, other))
+            yield Mutant("gone", path, partial(removed, body, path))
         if isinstance(value, dict):
-            yield Mutant("new field", (*path, "x_new"), replaced(body, (*path, "x_new"), 1))
+            yield Mutant("new field", (*path, "x_new"), partial(replaced, body, (*path, "x_new"), 1))
         if isinstance(value, list):
             for place in range(len(value) - 1):
                 if value[place] != value[place + 1]:
                     swapped = [*value[:place], value[place + 1], value[place], *value[place + 2 :]]
-                    yield Mutant("order", (*path, place), replaced(body, path, swapped))
+                    yield Mutant("order", (*path, place), partial(replaced, body, path, swapped))
 
 
 def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:

@@ -86,7 +86,6 @@ create table step (
     finished    integer not null default 0,
     hint        integer,
     retry_key   blob    not null default x'',      -- sha256 of its idempotency key
-    tries       integer not null default 0,        -- how often the client said that it had sent it before
     created_at  real    not null,
     unique (session, number)
 ) strict;
@@ -154,10 +153,10 @@ select s.*, a.provider, v.outcome from step s, attempt a, served v where 0;
 create trigger begin_step_insert instead of insert on begin_step begin
     update session set clock = new.started, steps = new.number + 1, updated_at = new.created_at where id = new.session;
     insert into step (id, session, number, branch, run, kind, state, dialect, method, path, model, stream, fingerprint,
-                      tip, frame, node, started, hint, retry_key, tries, created_at)
+                      tip, frame, node, started, hint, retry_key, created_at)
         values (new.id, new.session, new.number, new.branch, new.run, new.kind, 'in_flight', new.dialect, new.method,
                 new.path, new.model, new.stream, new.fingerprint, new.tip, new.frame, new.node, new.started, new.hint,
-                new.retry_key, new.tries, new.created_at);
+                new.retry_key, new.created_at);
     insert into attempt (step, n, run, provider, started_at) values (new.id, 1, new.run, new.provider, new.created_at);
     insert into served (run, step, outcome, hint, at) values (new.run, new.id, new.outcome, new.hint, new.created_at);
 end;

@@ -23,7 +23,7 @@ select id, name, named, evidence, owner, supervisor, state, siblings, base, hint
 from run where session = ? order by id desc limit ?;
 
 -- name: entries
-select s.id, s.number, s.run, s.state, a.status, s.started, s.finished, coalesce(v.hint, s.hint), s.retry_key, a.broken, v.cut_at, s.tries, v.delivered
+select s.id, s.number, s.run, s.state, a.status, s.started, s.finished, coalesce(v.hint, s.hint), s.retry_key, a.broken, v.cut_at, v.delivered
 from step s
 join attempt a on a.step = s.id and a.n = s.attempts
 left join served v on v.run = :run and v.step = s.id

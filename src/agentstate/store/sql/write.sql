@@ -66,8 +66,8 @@ select id from node where hash = ?;
 
 -- name: begin_step
 insert into begin_step (id, session, number, branch, run, kind, dialect, method, path, model, stream, fingerprint, tip,
-                        frame, node, started, hint, retry_key, tries, created_at, provider, outcome)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                        frame, node, started, hint, retry_key, created_at, provider, outcome)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: again
 update step set state = 'in_flight', attempts = attempts + 1, finished = 0, stream = :stream
@@ -86,7 +86,7 @@ insert into call (step, choice, place, call_id, name) values (?, ?, ?, ?, ?);
 
 -- name: serve
 insert into served (run, step, outcome, match, hint, at) values (:run, :step, :outcome, :match, :hint, :now)
-on conflict (run, step) do update set cut_at = 0, delivered = 0, joins = joins + 1, at = excluded.at;
+on conflict (run, step) do update set hint = excluded.hint, cut_at = 0, delivered = 0, joins = joins + 1, at = excluded.at;
 
 -- name: cut
 update served set cut_at = :now where run = :run and step = :step;
