@@ -124,7 +124,7 @@ async def test_step_numbers_of_requests_widen_the_range_of_their_run(book: Book)
 
 async def test_a_step_is_in_flight_until_its_answer_is_kept(book: Book) -> None:
     run = await book.run("r1")
-    begun = await book.ask(run, "a", retry_key=b"k", tries=2, hint=7)
+    begun = await book.ask(run, "a", retry_key=b"k", hint=7)
     [entry] = book.entries(run, "a")
     assert (entry.step, entry.number, entry.run, entry.state) == (begun.step, 0, run.id, IN_FLIGHT)
     assert (entry.retry_key, entry.tries, entry.hint, entry.mine, entry.cut) == (b"k", 2, 7, True, False)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 _PROC = Path("/proc")
 _ESTABLISHED = "01"
+_searching = threading.Lock()
 _recent: list[int] = []  # processes seen lately: most connections come from one of them
 
 
@@ -34,7 +36,11 @@ def owner_of(client: tuple[str, int], server: tuple[str, int]) -> str:
     inode = _inode(client, server)
     if not inode:
         return ""
-    target = f"socket:[{inode}]"
+    with _searching:  # one search at a time: what it finds makes the next ones short
+        return _search(f"socket:[{inode}]")
+
+
+def _search(target: str) -> str:
     for pid in [*reversed(_recent), *_others()]:
         if _holds(pid, target):
             if pid in _recent:

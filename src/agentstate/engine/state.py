@@ -121,7 +121,7 @@ class Floating:
         claimed, cut = key in self._claims, key in self._cuts
         fresh = clock.monotonic() - self._ended.get(entry.step, -FRESH_S) < FRESH_S
         lost = entry.lost and key not in self._reading and key not in self.delivered
-        if live is None and not (claimed or cut or fresh or entry.mine) and key not in self._reading:
+        if live is None and not (claimed or cut or fresh or entry.mine or entry.lost) and key not in self._reading:
             return entry
         return replace(
             entry,

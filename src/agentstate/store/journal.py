@@ -89,9 +89,10 @@ class Journal:
         work: Callable[[sqlite3.Connection], T],
         durable: bool = True,
         then: Callable[[], None] | None = None,
+        size: int = 0,
     ) -> T:
         """Commit ``work``, then do ``then``: even if the caller is cancelled, as the commit happens."""
-        done = self._writer.submit(name, work, durable)
+        done = self._writer.submit(name, work, durable, size)
         if then is not None:
             done.add_done_callback(lambda _: then())
         return await asyncio.shield(done)
@@ -211,6 +212,7 @@ class Journal:
             lambda conn: _begin_step(conn, self._counters, new),
             durable=False,
             then=lambda: self._began(new),
+            size=len(new.call.body),
         )
 
     async def begin_attempt(self, step: int, was: State, new: NewStep) -> Begun:
@@ -221,6 +223,7 @@ class Journal:
             lambda conn: _begin_attempt(conn, self._counters, step, was, new),
             durable=False,
             then=lambda: self._began(new),
+            size=len(new.call.body),
         )
 
     def _began(self, new: NewStep) -> None:

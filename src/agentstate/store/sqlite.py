@@ -25,7 +25,9 @@ T = TypeVar("T")
 
 APPLICATION_ID = 0x41675374  # "AgSt"
 GROUP = 64  # most writes in one transaction; larger groups only add latency
-CHECKPOINT_PAGES = 4000  # about 16 MB of WAL before SQLite moves it into the file
+CHECKPOINT_BYTES = 16 * 1024 * 1024  # of WAL before it is moved into the file
+CHECK_EVERY = 128  # commits between looks at the WAL's size
+SMALL_GROUP, SMALL_BYTES = 8, 64 * 1024  # what the event loop may commit itself, where no fsync is needed
 HERE = Path(__file__).parent
 
 
@@ -95,7 +97,7 @@ def prepare(conn: sqlite3.Connection, path: Path) -> None:
             conn.execute("pragma auto_vacuum = incremental")
         conn.execute("pragma journal_mode = wal")
         conn.execute("pragma synchronous = full")
-        conn.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        conn.execute("pragma wal_autocheckpoint = 0")  # the writer's thread does it, never the event loop
         if empty:
             fresh(conn)
         else:
@@ -129,13 +131,18 @@ class _Write:
     durable: bool
     loop: asyncio.AbstractEventLoop | None
     future: asyncio.Future[Any] | None
+    size: int = 0
     result: Any = None
     error: BaseException | None = None
     done: threading.Event | None = field(default=None)
 
 
 class Writer:
-    """The only thread that writes. Writes queue up while it commits and then share the next transaction."""
+    """The only one who writes. Writes queue up while its thread commits and then share the next transaction.
+
+    A small group that needs no fsync is committed by the event loop itself while the thread has nothing to do: that
+    takes less time than waking it. The order of writes is that in which they were submitted, either way.
+    """
 
     def __init__(self, path: Path, busy_s: float, on_rollback: Callable[[], None] | None = None) -> None:
         self._path = path
@@ -143,6 +150,9 @@ class Writer:
         self._on_rollback = on_rollback
         self._queue: queue.SimpleQueue[list[_Write] | None] = queue.SimpleQueue()
         self._pending: list[_Write] = []  # of this turn of the event loop
+        self._given = self._done = 0  # groups given to the thread, and done by it: equal while it waits
+        self._commits = 0
+        self._patient = True
         self._conn: sqlite3.Connection | None = None
         self._full = True
         self._inode = 0
@@ -168,25 +178,60 @@ class Writer:
         """Run ``work`` in the writer's next transaction. ``name`` names the fact. Raises ``StoreError``."""
         return await self.submit(name, work, durable)  # type: ignore[no-any-return]
 
-    def submit(self, name: str, work: Callable[[sqlite3.Connection], Any], durable: bool = True) -> asyncio.Future[Any]:
-        """Queue ``work`` at once; the future resolves after the commit."""
+    def submit(
+        self, name: str, work: Callable[[sqlite3.Connection], Any], durable: bool = True, size: int = 0
+    ) -> asyncio.Future[Any]:
+        """Queue ``work`` at once; the future resolves after the commit. ``size``: bytes that it may have to store."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         if not self._pending:
             # One wake-up of the thread for all writes of a turn of the loop: each costs more than a small write.
             loop.call_soon(self._flush)
-        self._pending.append(_Write(name, work, durable, loop, future))
+        self._pending.append(_Write(name, work, durable, loop, future, size))
         return future
 
     def _flush(self) -> None:
         if self._pending:
             group, self._pending = self._pending, []
-            self._queue.put(group)
+            if not self._commit_here(group):
+                self._give(group)
+
+    def _give(self, group: list[_Write]) -> None:
+        self._given += 1
+        self._queue.put(group)
+
+    def _commit_here(self, group: list[_Write]) -> bool:
+        """Commit in the caller's thread; false: it is not that small, or did not work, and is the thread's."""
+        if self._given != self._done or len(group) > SMALL_GROUP:
+            return False
+        if any(item.durable for item in group) or sum(item.size for item in group) > SMALL_BYTES:
+            return False
+        try:
+            self._wait_for_locks(False)
+            self._transaction(group)
+        except Exception:  # noqa: BLE001 - the thread does it again, waits for locks, and keeps errors apart
+            return False
+        self._commits += 1
+        if self._commits % CHECK_EVERY == 0:
+            self._give([])
+        _hand_over(group)
+        return True
+
+    def _wait_for_locks(self, patient: bool) -> None:
+        if patient != self._patient and self._conn is not None:
+            self._conn.execute(f"pragma busy_timeout = {int(self._busy_s * 1000) if patient else 0}")
+            self._patient = patient
+
+    def _checkpoint(self) -> None:
+        """Move the WAL into the file when it has grown; a reader in the way puts it off."""
+        with contextlib.suppress(OSError):
+            if self._path.with_name(self._path.name + "-wal").stat().st_size > CHECKPOINT_BYTES and self._conn:
+                self._conn.execute("pragma wal_checkpoint(passive)").fetchall()
 
     def write_now(self, name: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """The same for callers without an event loop; blocks."""
         item = _Write(name, work, True, None, None, done=threading.Event())
-        self._queue.put([item])
+        self._give([item])
         assert item.done is not None
         item.done.wait()
         if item.error is not None:
@@ -204,20 +249,25 @@ class Writer:
             return
         self._ready.set()
         while True:
-            group = self._take()
-            if group:
-                self._commit(group)
-                self._resolve(group)
-            else:
+            group, taken = self._take()
+            if not taken:
                 break
+            self._wait_for_locks(True)
+            self._commit(group)
+            self._commits += 1
+            if not group or self._commits % CHECK_EVERY == 0:
+                self._checkpoint()
+            self._done += taken
+            self._resolve(group)
         self._conn.close()
 
-    def _take(self) -> list[_Write]:
-        """The next writes, in order; empty: stop."""
+    def _take(self) -> tuple[list[_Write], int]:
+        """The next writes, in order, and how many groups they are; no group: stop. An empty one asks for a look at the
+        WAL only."""
         first = self._queue.get()
         if first is None:
-            return []
-        group = list(first)
+            return [], 0
+        group, taken = list(first), 1
         while len(group) < GROUP:
             try:
                 more = self._queue.get_nowait()
@@ -227,10 +277,13 @@ class Writer:
                 self._queue.put(None)
                 break
             group.extend(more)
-        return group
+            taken += 1
+        return group, taken
 
     def _commit(self, group: list[_Write]) -> None:
         """One transaction for all; where one write fails, each gets a transaction of its own."""
+        if not group:
+            return
         try:
             self._transaction(group)
         except BaseException as error:  # noqa: BLE001 - kept with the write it belongs to
