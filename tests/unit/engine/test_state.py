@@ -42,8 +42,10 @@ async def _done(future: asyncio.Future[object]) -> None:
 
 
 def test_an_entry_that_nothing_is_known_about_is_seen_as_it_is() -> None:
-    entries = [entry(), entry(lost=True, cut=True)]
-    assert seen(Floating(), *entries) == entries
+    assert seen(Floating(), entry()) == [entry()]
+    [shown] = seen(Floating(), entry(mine=True, lost=True, cut=True))
+    assert (shown.mine, shown.lost, shown.cut, shown.live, shown.fresh) == (True, True, True, False, False)
+    assert shown.tries > 1000, "how often it was sent before this process began is not known"
 
 
 # --- claims and cuts ---
