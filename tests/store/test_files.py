@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from agentstate.errors import StoreCorrupt, StoreError, StoreLocked, StoreNewer, StoreReadOnly
-from agentstate.store import sqlite
+from agentstate.store import lock, sqlite
 from agentstate.store.journal import Journal
 from agentstate.store.reader import Reader
 from tests.store.kit import Book, opened
@@ -197,7 +197,7 @@ def test_a_lock_file_that_was_left_behind_locks_nothing(path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[1]", "{", '"x"', "\x00"])
 def test_a_lock_file_that_says_nothing_is_read_as_nothing(path: Path, text: str) -> None:
     path.write_text(text)
-    assert sqlite.Lock.read(path) == {}
+    assert lock.Lock.read(path) == {}
 
 
 def test_a_database_that_another_program_holds_is_waited_for_and_no_longer(path: Path) -> None:

@@ -24,9 +24,10 @@ from agentstate.errors import Conflict, StepTaken, StoreError, StoreReadOnly
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
+from agentstate.store.lock import Lock
 from agentstate.store.reader import Reader
 from agentstate.store.rows import Begun, Ending, NewRunRow, NewStep, SessionRow, shape_code
-from agentstate.store.sqlite import Lock, Writer, named
+from agentstate.store.sqlite import Writer, named
 
 T = TypeVar("T")
 log = logging.getLogger("agentstate")
