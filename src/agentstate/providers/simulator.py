@@ -356,11 +356,9 @@ def _embeddings(request: dict[str, Any], knobs: _Knobs, seed: str) -> Simulated:
     if not isinstance(given, list) or not given or not all(isinstance(item, (str, list)) and item for item in given):
         raise _RefusedError(400, "'input' must be text or tokens, or a list of them, not empty.", param="input")
     size = request.get("dimensions")
-    if isinstance(size, bool):
-        raise _RefusedError(400, "'dimensions' must be an integer from 1 to 8192.", param="dimensions")
     if size is None:
         size = DIMENSIONS
-    if not isinstance(size, int) or not 1 <= size <= 8192:
+    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= 8192:
         raise _RefusedError(400, "'dimensions' must be an integer from 1 to 8192.", param="dimensions")
     packed = request.get("encoding_format") == "base64"
     rows = []
