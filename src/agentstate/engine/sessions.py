@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from agentstate import clock
 from agentstate.core.model import RunState, SessionStatus
 from agentstate.core.runs import Evidence
 from agentstate.engine import processes
@@ -147,8 +146,3 @@ class Sessions:
         """Whether a supervisor of an open run is alive."""
         rows = self._read.raw("select distinct supervisor from run where state = 'open' and supervisor is not null")
         return any(processes.identity(int(row[0])) for row in rows)
-
-
-def age(row: SessionRow) -> float:
-    """Seconds since the session's last change."""
-    return max(0.0, clock.now() - row.updated_at)

@@ -34,9 +34,6 @@ update run set owner = :owner where id = :run and owner = '';
 -- name: set_run_state
 update run set state = :state, ended_at = :now, exit_code = coalesce(:exit_code, exit_code) where id = :run;
 
--- name: set_supervisor
-update run set supervisor = :supervisor where id = :run;
-
 -- name: set_divergence
 update run set divergence = :report where id = :run and divergence is null;
 
