@@ -61,8 +61,8 @@ def test_gzip_of_several_members_arrives_whole(upstream: Upstream, client: Clien
 
 def test_zstd_is_unpacked_and_a_cut_one_is_no_answer(upstream: Upstream, client: Client, session: str) -> None:
     whole = chat.completion("packed " * 4000)
-    packed = zstandard.compress(whole)
+    packed = zstandard.ZstdCompressor(write_checksum=True).compress(whole)
     upstream.replies(plain(packed, headers=[("content-encoding", "zstd")]))
     assert client.ask(session, "whole").body == whole
-    upstream.replies(plain(packed[:-1], headers=[("content-encoding", "zstd")]))
+    upstream.replies(plain(packed[:-2], headers=[("content-encoding", "zstd")]))
     assert client.ask(session, "cut").status == 503
