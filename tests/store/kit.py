@@ -5,6 +5,7 @@ Must not check anything. Invariant: what is written here is what the engine woul
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,10 @@ def opened(path: Path, busy_s: float = 5.0) -> Journal:
     journal = Journal(path, busy_s)
     journal.open()
     return journal
+
+
+async def delivered(book: Book, run: int, step: int) -> None:
+    """Note that a step arrived at a run, and wait until that is kept."""
+    kept = asyncio.Event()
+    book.journal.note_delivered(run, step, kept.set)
+    await asyncio.wait_for(kept.wait(), 30)

@@ -12,7 +12,7 @@ import pytest
 from agentstate.core.model import RunState, SessionStatus, State
 from agentstate.store.journal import Journal
 from agentstate.store.rows import SessionRow
-from tests.store.kit import Book, call, key_of
+from tests.store.kit import Book, call, delivered, key_of
 
 PROMPTS = [f"q{n}" for n in range(4)]
 
@@ -83,7 +83,7 @@ WRITES: dict[str, Callable[[Book], Awaitable[Any]]] = {
     "serve": lambda book: _serve(book, None),
     "serve with a number": lambda book: _serve(book, 4),
     "note_cut": lambda book: book.journal.note_cut(book.row("r1").id, 1, 5.0),
-    "note_delivered": lambda book: book.journal.note_delivered(frozenset({(book.row("r1").id, 1)})),
+    "note_delivered": lambda book: delivered(book, book.row("r1").id, 1),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from agentstate.core.branching import NO_LIMIT
 from agentstate.core.model import SessionStatus, State, Verdict
 from agentstate.errors import Conflict
-from tests.store.kit import Book, call, key_of
+from tests.store.kit import Book, call, delivered, key_of
 
 COMPLETED, FAILED, INTERRUPTED, IN_FLIGHT = State.COMPLETED, State.FAILED, State.INTERRUPTED, State.IN_FLIGHT
 
@@ -33,7 +33,7 @@ async def test_delivered_and_cut_and_handed_out_again(book: Book) -> None:
     run = await book.run("r1")
     begun = await book.say(run, "a")
     assert book.entries(run, "a")[0].lost
-    await book.journal.note_delivered(frozenset({(run.id, begun.step), (77, 77)}))
+    await asyncio.gather(delivered(book, run.id, begun.step), delivered(book, 77, 77))
     assert not book.entries(run, "a")[0].lost
     await book.journal.note_cut(run.id, begun.step, 1e12)
     assert book.entries(run, "a")[0].cut

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from agentstate.errors import StepTaken, StoreError
+from agentstate.store import writer as writer_module
 from agentstate.store.journal import Journal, _begin_step
+from agentstate.store.writer import SMALL_BYTES
 from tests.store.kit import Book, call
 
 
@@ -59,7 +64,7 @@ async def test_a_failing_write_does_not_spoil_the_others_of_its_group(journal: J
     first, bad, last = await asyncio.gather(*futures, return_exceptions=True)
     assert (first, last) == ("a", "b")
     assert isinstance(bad, StoreError)
-    assert sizes == [3, 1, 1, 1]
+    assert sizes == [3, 3, 1, 1, 1]  # by the loop, by the thread, then one by one
     assert _metas(journal) == {"a", "b"}
 
 
@@ -69,23 +74,102 @@ async def test_an_error_of_ours_inside_a_write_reaches_its_caller_as_it_is(journ
         raise StepTaken("taken")
 
     with pytest.raises(StepTaken, match="taken"):
-        await journal._writer.write("t", work)
+        await journal._writer.submit("t", work)
     assert _metas(journal) == set()
 
 
 async def test_what_is_committed_is_seen_as_soon_as_the_future_resolves(journal: Journal) -> None:
     for n in range(20):
-        await journal._writer.write("t", _insert(str(n)), durable=n % 2 == 0)
+        await journal._writer.submit("t", _insert(str(n)), durable=n % 2 == 0)
         assert str(n) in _metas(journal)
 
 
-async def test_a_group_with_one_durable_write_is_synchronised_in_full(journal: Journal) -> None:
-    def level(conn: sqlite3.Connection) -> int:
-        return int(conn.execute("pragma synchronous").fetchone()[0])
+class _Disk:
+    """Stands for the disk: an fsync ends when it is let through."""
 
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        self.error: OSError | None = None
+        self._through = threading.Semaphore(0)
+        monkeypatch.setattr(writer_module, "fdatasync", self._fsync)
+
+    def _fsync(self, descriptor: int) -> None:
+        self.asked += 1
+        assert self._through.acquire(timeout=30)
+        if self.error is not None:
+            raise self.error
+        os.fdatasync(descriptor)
+
+    def let(self, times: int = 1) -> None:
+        self._through.release(times)
+
+
+async def test_a_durable_write_is_told_only_after_its_fsync(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = _Disk(monkeypatch)
     writer = journal._writer
-    assert await writer.write("t", level, durable=False) == 1
-    assert await asyncio.gather(writer.submit("t", level, False), writer.submit("t", level, True)) == [2, 2]
+    quick, durable = writer.submit("t", _insert("quick"), False), writer.submit("t", _insert("durable"))
+    assert await quick == "quick"
+    assert "durable" in _metas(journal)
+    # While the disk is busy others commit; what needs the disk waits for the next fsync, all together.
+    assert await writer.submit("t", _insert("quick too"), False) == "quick too"
+    more = [writer.submit("t", _insert(f"d{n}")) for n in range(3)]
+    await asyncio.wait_for(_until(lambda: "d2" in _metas(journal)), 30)
+    assert not durable.done()
+    disk.let()
+    assert await durable == "durable"
+    assert not any(future.done() for future in more)
+    disk.let()
+    assert await asyncio.gather(*more) == ["d0", "d1", "d2"]
+    assert disk.asked == 2
+    disk.let()  # for the farewell
+
+
+async def test_a_large_write_gets_its_fsync_from_the_same_thread(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = _Disk(monkeypatch)
+    writer = journal._writer
+    large = writer.submit("t", _insert("large"), True, size=SMALL_BYTES + 1)
+    await asyncio.wait_for(_until(lambda: disk.asked == 1), 30)
+    assert "large" in _metas(journal)
+    assert not large.done()
+    disk.let()
+    assert await large == "large"
+    disk.let()
+
+
+async def test_after_an_fsync_that_failed_nothing_is_promised_any_more(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = _Disk(monkeypatch)
+    disk.error = OSError(5, "Input/output error")
+    disk.let(10)
+    writer = journal._writer
+    with pytest.raises(StoreError, match=r"could not be put on disk .*doctor"):
+        await writer.submit("t", _insert("doubtful"))
+    disk.error = None
+    for durable in (True, False):
+        with pytest.raises(StoreError, match="could not be put on disk"):
+            await writer.submit("t", _insert("later"), durable)
+    assert "later" not in _metas(journal)
+
+
+async def test_a_note_goes_with_the_next_transaction_or_soon_alone(journal: Journal) -> None:
+    sizes = _groups(journal)
+    told: list[str] = []
+    writer = journal._writer
+    writer.note("n", _insert("a"), lambda: told.append("a"))
+    await writer.submit("t", _insert("b"), False)
+    assert (sizes, told) == ([2], ["a"])
+    writer.note("n", _insert("c"), lambda: told.append("c"))
+    await asyncio.wait_for(_until(lambda: bool(told[1:])), 30)
+    assert sizes == [2, 1]
+    assert _metas(journal) == {"a", "b", "c"}
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    while not true():
+        await asyncio.sleep(0.001)
 
 
 async def test_numbers_ids_and_ticks_go_on_after_a_rollback(book: Book) -> None:
@@ -94,7 +178,7 @@ async def test_numbers_ids_and_ticks_go_on_after_a_rollback(book: Book) -> None:
     writer = book.journal._writer
     futures = [
         asyncio.ensure_future(book.ask(run, "two")),
-        asyncio.ensure_future(writer.write("bad", _broken)),
+        asyncio.ensure_future(writer.submit("bad", _broken)),
         asyncio.ensure_future(book.ask(run, "three")),
     ]
     two, bad, three = await asyncio.gather(*futures, return_exceptions=True)
@@ -116,7 +200,7 @@ async def test_a_step_that_was_rolled_back_leaves_no_body_and_no_number(book: Bo
         raise StepTaken("too late")
 
     with pytest.raises(StepTaken):
-        await book.journal._writer.write("begin_step", work)
+        await book.journal._writer.submit("begin_step", work)
     assert book.read.raw("select count(*) from blob").fetchone() == (0,)
     begun = await book.say(run, "never")
     assert begun.number == 0

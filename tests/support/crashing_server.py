@@ -21,15 +21,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentstate.store import sqlite
+from agentstate.store import writer
 
 WHEN = ("before", "inside", "after")
-STORE = Path(sqlite.__file__).parent
+STORE = Path(writer.__file__).parent
 
 
 def written_names() -> set[str]:
     """The names of all writes that the journal's source makes."""
-    call = re.compile(r"""\b(?:_write|write|submit|_later|write_now)\(\s*"([a-z_]+)\"""")
+    call = re.compile(r"""\b(?:_write|submit|note|write_now)\(\s*"([a-z_]+)\"""")
     return {name for file in STORE.glob("*.py") for name in call.findall(file.read_text())}
 
 
@@ -48,18 +48,18 @@ def arm(name: str, count: int, when: str) -> None:
     """Patch the writer so that the process dies at that write."""
     assert name in written_names(), f"the journal has no write named {name!r}, only {sorted(written_names())}"
     assert when in WHEN, when
-    transaction = sqlite.Writer._transaction
+    transaction = writer.Writer._transaction
     seen: set[int] = set()
     keep: list[object] = []  # ids are compared, so what they name has to stay alive
 
-    def is_the_one(item: sqlite._Write) -> bool:
+    def is_the_one(item: writer._Write) -> bool:
         if item.name != name or id(item) in seen:
             return False
         seen.add(id(item))
         keep.append(item)
         return len(seen) == count
 
-    def patched(self: sqlite.Writer, group: list[sqlite._Write]) -> None:
+    def patched(self: writer.Writer, group: list[writer._Write]) -> None:
         doomed = False
         for item in group:
             if is_the_one(item):
@@ -69,7 +69,7 @@ def arm(name: str, count: int, when: str) -> None:
         if doomed and when == "after":
             die()
 
-    sqlite.Writer._transaction = patched  # type: ignore[method-assign]
+    writer.Writer._transaction = patched  # type: ignore[method-assign]
 
 
 def _dying(work: Callable[[sqlite3.Connection], Any], when: str) -> Callable[[sqlite3.Connection], Any]:

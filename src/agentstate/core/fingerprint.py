@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from agentstate.core.model import Call, Fingerprint, Item
+from agentstate.core.prefixes import Prefixes
 
 _KEY_TAG = b"agentstate/fingerprint/1\0"
 _CHAIN_TAG = sha256(b"agentstate/chain/1\0").digest()
+_chains = Prefixes()
 
 
 def of(call: Call) -> Fingerprint:
-    """The fingerprint of a call. Cost: one sha256 a message."""
+    """The fingerprint of a call. Cost: one sha256 for each message that is new."""
     chain = chain_of(call.items)
     text = f"{call.dialect}\0{call.method}\0{call.path}\0".encode()
     key = sha256(_KEY_TAG + text + call.frame + (chain[-1] if chain else _CHAIN_TAG)).digest()
@@ -27,16 +29,22 @@ def of(call: Call) -> Fingerprint:
 def chain_of(items: Sequence[Item]) -> tuple[bytes, ...]:
     """Digest of each prefix of the messages, in canonical order."""
     ids: dict[str, int] = {}
-    link = _CHAIN_TAG
-    chain = []
-    for item in in_canonical_order(items):
+    ordered = in_canonical_order(items)
+    chain = list(_chains.known(ordered))
+    known = len(chain)
+    link = chain[-1] if chain else _CHAIN_TAG
+    for place, item in enumerate(ordered):
         if item.call_ids:
-            places = ",".join(str(ids.setdefault(call_id, len(ids))) for call_id in item.call_ids)
-            link = sha256(link + item.digest + places.encode()).digest()
-        else:
+            places = ",".join([str(ids.setdefault(call_id, len(ids))) for call_id in item.call_ids])
+            if place >= known:
+                link = sha256(link + item.digest + places.encode()).digest()
+                chain.append(link)
+        elif place >= known:
             link = sha256(link + item.digest).digest()
-        chain.append(link)
-    return tuple(chain)
+            chain.append(link)
+    result = tuple(chain)
+    _chains.keep(ordered, result)
+    return result
 
 
 def in_canonical_order(items: Sequence[Item]) -> Sequence[Item]:

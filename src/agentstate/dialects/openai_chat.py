@@ -20,10 +20,10 @@ from agentstate.dialects.base import (
     digest_of,
     fields_of,
     lenient,
-    list_of,
     openai_error,
-    split_array,
+    place_of,
 )
+from agentstate.dialects.conversation import Conversations
 from agentstate.dialects.openai_answer import StreamGate, judge_plain
 from agentstate.errors import AgentStateError
 
@@ -35,7 +35,6 @@ DENIED = frozenset(
     }
 )  # fmt: skip
 
-_items = Cache(24 * 1024 * 1024)
 _frames = Cache(8 * 1024 * 1024)
 
 
@@ -72,23 +71,20 @@ class OpenAIChat:
         if raw_messages is None:
             return whole
         array = bytes(raw_messages)
-        raws = list_of(array)
-        messages = None if raws is None else [bytes(raw) for raw in raws]
-        split = split_array(array, messages) if messages else None
-        items = None if messages is None else _items_of(messages)
-        if not messages or items is None:
+        messages = _conversations.read(array)
+        if messages is None:
             # Not a list of messages: the provider will say so. It still counts in the fingerprint.
             return _with_frame(whole, digest_of((frame.digest, array)))
-        start = body.find(array)
-        before, after = body[:start], body[start + len(array) :]
-        if split is None:
+        if messages.split is None:
             return Call(
-                self.name, method, path, body, frame.digest, items,
+                self.name, method, path, body, frame.digest, messages.items,
                 model=frame.model, choices=frame.choices, shape=shape,
             )  # fmt: skip
+        start = place_of(array, body)
+        before, separator, after = messages.split
         return Call(
-            self.name, method, path, body, frame.digest, items, before + split[0], split[1], split[2] + after,
-            frame.model, frame.choices, shape,
+            self.name, method, path, body, frame.digest, messages.items,
+            body[:start] + before, separator, after + body[start + len(array) :], frame.model, frame.choices, shape,
         )  # fmt: skip
 
     def gate(self, call: Call) -> StreamGate:
@@ -184,20 +180,6 @@ def _unmarked(value: Any) -> Any:
     return {key: part for key, part in value.items() if part is not None and key != "cache_control"}
 
 
-def _items_of(messages: list[bytes]) -> tuple[Item, ...] | None:
-    items = []
-    for raw in messages:
-        item = _items.get(raw)
-        if item is None:
-            value = msgspec.json.decode(raw)
-            if not isinstance(value, dict):
-                return None
-            item = item_of(raw, value)
-            _items.put(raw, item)
-        items.append(item)
-    return tuple(items)
-
-
 def item_of(raw: bytes, message: dict[str, Any]) -> Item:
     """A message as the fingerprint sees it."""
     ids: list[str] = []
@@ -233,3 +215,6 @@ def _renamed(value: Any, key: str, ids: list[str]) -> Any:
             ids.append(call_id)
         shown[key] = {"call": ids.index(call_id)}
     return shown
+
+
+_conversations = Conversations(item_of)

@@ -77,7 +77,6 @@ class Answering:
         self.identity = Identity(parts)
         self.rematch = Rematch(parts)
         self._cursors: dict[int, int] = {}
-        self._noting = False
 
     async def answer(self, request: Request, dialect: Dialect) -> Answer:
         """Answer a request of a session. Raises ``AgentStateError``."""
@@ -173,6 +172,8 @@ class Answering:
         try:
             recorded = self.parts.journal.read.answer(decision.step)
             await asyncio.shield(commit)
+            if (live := floating.live.get(decision.step)) is not None:
+                await live.recording.whole()  # committed, but perhaps not on disk yet
             if recorded.finished - recorded.started > 1 and not asked.call.pure:
                 await self._in_order(asked, recorded)
             shape = asked_shape(asked.call, recorded)
@@ -315,17 +316,11 @@ class Answering:
             recording.leave()
         if self.parts.floating.read(run, step, delivered):
             self._cut(run, step, connection)
-        elif self.parts.floating.delivered and not self._noting:
-            self._noting = True
-            asyncio.get_running_loop().call_soon(self._note_delivered)
-
-    def _note_delivered(self) -> None:
-        """Write down, for many answers at a time, that they arrived: a restart of the proxy must know."""
-        self._noting = False
-        noted = frozenset(self.parts.floating.delivered)
-        if noted and not self.parts.journal.closed:
-            done = self.parts.journal.note_delivered(noted)
-            done.add_done_callback(lambda _: self.parts.floating.delivered.difference_update(noted))
+        elif delivered and not self.parts.journal.closed:
+            # A restart of the proxy must know that it arrived.
+            arrived = self.parts.floating.delivered
+            if (run, step) in arrived:
+                self.parts.journal.note_delivered(run, step, lambda: arrived.discard((run, step)))
 
     # --- divergence ---
 

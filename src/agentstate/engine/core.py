@@ -70,8 +70,6 @@ class Parts:
         await self.drain(1.0)
         if "client" in self.__dict__:
             await self.client.close()
-        if self.floating.delivered:
-            await self.journal.note_delivered(frozenset(self.floating.delivered))
         self.journal.close()
 
     def head(self, session: SessionRow) -> tuple[Shown, bytes | None]:

@@ -2,7 +2,8 @@
 
 Prices and usage fields are those of the genai-prices package, offline. It takes about a second and 60 MB to load, so
 that happens in a thread at the first live call, not at start. Where a model's price is linear in its usage, the
-library is asked once for the factors, and a call costs a few multiplications instead of 0.1 ms.
+library is asked once for the factors of each form of the usage object, and a call costs a few multiplications instead
+of 0.1 ms.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _PROBE = 1_000_000  # tokens of each kind in the base point of a probe: more than any kind that contains another
 _MODELS = 2000  # most models whose factors are kept
 
+_Form = tuple[tuple[str, ...], ...]  # the paths of the numbers in a usage object
+
 _UNKNOWN: dict[str, Decimal] = {}
 
 
@@ -34,6 +37,7 @@ class Pricing:
     def __init__(self) -> None:
         self._loading: Future[Any] | None = None
         self._factors: dict[tuple[str, str, int, frozenset[str]], dict[str, Decimal] | None] = {}
+        self._forms: dict[tuple[str, str, int, _Form], tuple[Decimal, ...] | None] = {}
         self._models: dict[tuple[str, str], bool] = {}
         self._extractors: dict[str, Any] = {}
 
@@ -70,12 +74,57 @@ class Pricing:
         if not self._knows(snapshot, source, model):
             return None
         try:
-            body = {"model": model, "usage": msgspec.json.decode(usage)}
-            flavor = "chat" if any(part.api_flavor == "chat" for part in source.extractors or ()) else "default"
-            counts = dict(source.extract_usage(body, api_flavor=flavor)[1]._reported_values())
-        except (LookupError, ValueError, TypeError):
+            found = msgspec.json.decode(usage)
+        except msgspec.DecodeError:
             return None
-        return self._price(snapshot, source, model, counts, at)
+        paths: list[tuple[str, ...]] = []
+        values: list[int] = []
+        if not isinstance(found, dict) or not _numbers(found, (), paths, values):
+            return self._by_kind(snapshot, source, model, found, at)
+        key = (source.id, model, int(at // 86400), tuple(paths))
+        if key not in self._forms:
+            if len(self._forms) > _MODELS:
+                self._forms.clear()
+            self._forms[key] = self._form_factors(snapshot, source, model, found, at, paths, values)
+        factors = self._forms[key]
+        if factors is None:
+            return self._by_kind(snapshot, source, model, found, at)
+        return float(sum([factor * value for factor, value in zip(factors, values, strict=True)], Decimal(0)))
+
+    def _by_kind(self, snapshot: Any, source: PricedProvider, model: str, usage: Any, at: float) -> float | None:
+        counts = _counts(source, model, usage)
+        return None if counts is None else self._price(snapshot, source, model, counts, at)
+
+    def _form_factors(
+        self,
+        snapshot: Any,
+        source: PricedProvider,
+        model: str,
+        usage: dict[str, Any],
+        at: float,
+        paths: list[tuple[str, ...]],
+        values: list[int],
+    ) -> tuple[Decimal, ...] | None:
+        """USD for one more of each number; ``None`` where the price is not a sum of them.
+
+        The library adds up the numbers that it knows the paths of, so what one of them adds tells what it counts for.
+        """
+        counts = _counts(source, model, usage)
+        if counts is None or self._price(snapshot, source, model, counts, at) is None:
+            return None
+        kinds = self._factors.get((source.id, model, int(at // 86400), frozenset(counts)))
+        if not kinds:
+            return None
+        factors = []
+        total = dict.fromkeys(counts, 0)
+        for path, value in zip(paths, values, strict=True):
+            more = _counts(source, model, _with(usage, path, value + _PROBE))
+            if more is None or more.keys() != counts.keys():
+                return None
+            each = {kind: (more[kind] - count) // _PROBE for kind, count in counts.items()}
+            factors.append(sum((kinds[kind] * number for kind, number in each.items()), Decimal(0)))
+            total = {kind: count + each[kind] * value for kind, count in total.items()}
+        return tuple(factors) if total == counts else None
 
     def _source(self, snapshot: Any, provider: Provider) -> PricedProvider | None:
         """The table's entry for a provider: by its address, else by its name in the settings."""
@@ -158,3 +207,33 @@ class Pricing:
         except (LookupError, ValueError, TypeError):
             return None
         return price
+
+
+def _counts(source: PricedProvider, model: str, usage: Any) -> dict[str, Any] | None:
+    """The usage by the library's kinds; ``None``: it cannot make anything of it."""
+    try:
+        flavor = "chat" if any(part.api_flavor == "chat" for part in source.extractors or ()) else "default"
+        found = source.extract_usage({"model": model, "usage": usage}, api_flavor=flavor)[1]
+        return dict(found._reported_values())
+    except (LookupError, ValueError, TypeError):
+        return None
+
+
+def _numbers(usage: dict[str, Any], above: tuple[str, ...], paths: list[tuple[str, ...]], values: list[int]) -> bool:
+    """Collect the whole numbers of a usage object with their paths; false: there is more in it than objects of them."""
+    for name, value in usage.items():
+        if value.__class__ is int:
+            paths.append((*above, name))
+            values.append(value)
+        elif isinstance(value, dict):
+            if not _numbers(value, (*above, name), paths, values):
+                return False
+        elif value is not None and not isinstance(value, str | bool):
+            return False
+    return True
+
+
+def _with(usage: dict[str, Any], path: tuple[str, ...], value: int) -> dict[str, Any]:
+    """The usage object with another number at that path."""
+    name, rest = path[0], path[1:]
+    return {**usage, name: _with(usage[name], rest, value) if rest else value}

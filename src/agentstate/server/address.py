@@ -54,10 +54,51 @@ def _decoded(part: str) -> str:
         raise BadRequest("an id in the address is not UTF-8") from None
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a request's headers say; one for all requests that say the same. ``kept``: what is not for us, end to end,
+    never to be changed."""
+
+    kept: Headers
+    session: str | None
+    run: str
+    hint: int | None
+    mode: ReplayMode
+    unique_first: bool
+    needs_approval: bool
+    drain: bool | None
+    retry: int
+    retry_key: bytes
+
+
+# A client says much the same with each request over its connection. Credentials are in here: never to be shown.
+_heard: dict[tuple[tuple[bytes, bytes], ...], Heard] = {}
+_MOST_HEARD = 1024
+
+
 def read_request(
     method: str, address: Address, query: str, headers: list[tuple[bytes, bytes]], body: bytes, connection: Connection
 ) -> Request:
     """The request with what its headers say to us. Raises ``BadRequest``."""
+    said = tuple([pair for pair in headers if pair[0] != b"content-length"])
+    heard = _heard.get(said)
+    if heard is None:
+        heard = _hear(said)
+        if len(_heard) >= _MOST_HEARD:
+            _heard.clear()
+        _heard[said] = heard
+    session, run = address.session, address.run
+    if session is None:
+        session = "" if heard.session is None else checked_id(heard.session)
+    if run is None:
+        run = checked_id(heard.run, "run id") if heard.run else ""
+    return Request(
+        method, address.path, registry.normalise(address.path), query, heard.kept, body, connection,
+        session, run, heard.hint, heard.mode, heard.unique_first, heard.needs_approval, heard.drain, heard.retry, heard.retry_key,
+    )  # fmt: skip
+
+
+def _hear(headers: tuple[tuple[bytes, bytes], ...]) -> Heard:
     ours: dict[str, str] = {}
     kept: Headers = []
     for raw_name, raw_value in headers:
@@ -66,24 +107,21 @@ def read_request(
             ours[name] = _text(raw_value).strip()
         else:
             kept.append((raw_name.decode("latin-1"), _text(raw_value)))
-    session = address.session
-    if session is None and "x-agent-session-id" in ours:
-        session = checked_id(ours["x-agent-session-id"])
-    run = address.run
-    if run is None and ours.get("x-agent-run-id"):
-        run = checked_id(ours["x-agent-run-id"], "run id")
     plain = {name.lower(): value for name, value in kept}
     retries = plain.get("x-stainless-retry-count", "0").strip()
     key = plain.get("idempotency-key", "")
-    return Request(
-        method, address.path, registry.normalise(address.path), query,
-        end_to_end(kept), body, connection, session or "", run or "",
-        _number(ours.get("x-agent-step-number")), _mode(ours.get("x-agent-replay", "auto")),
-        _first_prompt(ours.get("x-agent-first-prompt")), _flag(ours, "x-agent-require-approval") is True,
+    return Heard(
+        end_to_end(kept),
+        ours.get("x-agent-session-id"),
+        ours.get("x-agent-run-id", ""),
+        _number(ours.get("x-agent-step-number")),
+        _mode(ours.get("x-agent-replay", "auto")),
+        _first_prompt(ours.get("x-agent-first-prompt")),
+        _flag(ours, "x-agent-require-approval") is True,
         _flag(ours, "x-agent-drain"),
         min(int(retries), 1000) if retries.isascii() and retries.isdigit() and len(retries) < 9 else 0,
         sha256(key.encode()).digest() if key else b"",
-    )  # fmt: skip
+    )
 
 
 def _text(value: bytes) -> str:

@@ -22,6 +22,7 @@ from agentstate.providers.client import Headers, Reply
 from agentstate.server import auth
 from agentstate.server.address import read_path, read_request
 from agentstate.server.errors import rendered
+from agentstate.server.protocol import send_whole
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -87,7 +88,7 @@ class Proxy:
             await self._relay(request, send)
             return
         answer = await _while_connected(connection, self._answering.answer(request, dialect))
-        await _deliver(send, connection, answer)
+        await _deliver(scope, send, connection, answer)
 
     async def _body(self, headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
         """The whole body. Raises ``BodyTooLarge`` as soon as that is known."""
@@ -166,10 +167,14 @@ async def _pass_on(send: Send, reply: Reply, method: str) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _deliver(send: Send, connection: Connection, answer: Answer) -> None:
+async def _deliver(scope: Scope, send: Send, connection: Connection, answer: Answer) -> None:
     """Send an answer; say whether its last byte was handed over."""
     delivered = False
     try:
+        if answer.body is not None and (cycle := scope.get("agentstate.cycle")) is not None:
+            await send_whole(cycle, answer.status, _encoded(answer.headers), answer.body)
+            delivered = not connection.closed
+            return
         if answer.body is not None:
             headers = [*answer.headers, ("content-length", str(len(answer.body)))]
             await send({"type": "http.response.start", "status": answer.status, "headers": _encoded(headers)})

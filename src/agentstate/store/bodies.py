@@ -13,6 +13,7 @@ from hashlib import sha256
 import zstandard
 
 from agentstate.core.model import Call
+from agentstate.core.prefixes import Prefixes
 from agentstate.store.counters import Counters
 from agentstate.store.sqlite import named
 
@@ -20,6 +21,7 @@ _SQL = named("write.sql")
 _PLAIN, _ZSTD = 0, 1
 _LEVEL = 3
 _ROOT = sha256(b"agentstate/transcript/1\0").digest()
+_links = Prefixes()
 
 _compressor = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True)
 _decompressor = zstandard.ZstdDecompressor()
@@ -67,11 +69,12 @@ def put_transcript(conn: sqlite3.Connection, counters: Counters, call: Call) -> 
     """Store the messages of a call that are not stored yet; the id of its last one's node."""
     if not call.items or not call.before:
         return None
-    hashes = []
-    link = _ROOT
-    for item in call.items:
+    hashes = list(_links.known(call.items))
+    link = hashes[-1] if hashes else _ROOT
+    for item in call.items[len(hashes) :]:
         link = sha256(link + item.key).digest()
         hashes.append(link)
+    _links.keep(call.items, hashes)
     known, node = _deepest(conn, counters, hashes)
     for place in range(known, len(hashes)):
         item = call.items[place]

@@ -12,6 +12,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +28,8 @@ from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
 from agentstate.store.reader import Reader
 from agentstate.store.rows import Begun, Ending, NewRunRow, NewStep, SessionRow, shape_code
-from agentstate.store.sqlite import Writer, named
+from agentstate.store.sqlite import named
+from agentstate.store.writer import Writer
 
 T = TypeVar("T")
 log = logging.getLogger("agentstate")
@@ -60,7 +62,7 @@ class Journal:
         try:
             self._writer.start()
             self._writer.write_now("interrupt_steps", _recover)
-            self.read = Reader(self.path, self._busy_s)
+            self.read = Reader(self.path, self._busy_s, self._writer.lend)
             self.facts = Facts(self.read)
         except BaseException:
             self._writer.stop()
@@ -93,10 +95,7 @@ class Journal:
         size: int = 0,
     ) -> T:
         """Commit ``work``, then do ``then``: even if the caller is cancelled, as the commit happens."""
-        done = self._writer.submit(name, work, durable, size)
-        if then is not None:
-            done.add_done_callback(lambda _: then())
-        return await asyncio.shield(done)
+        return await self._writer.submit(name, work, durable, size, then)  # type: ignore[no-any-return]
 
     # --- sessions and runs ---
 
@@ -150,8 +149,11 @@ class Journal:
 
     def note_owner(self, session: int, run: int, owner: str) -> None:
         """Which process owns the sockets of a run; the first one known stays."""
-        done = self._later("set_owner", lambda conn: conn.execute(_SQL["set_owner"], {"run": run, "owner": owner}))
-        done.add_done_callback(lambda _: self.facts.forget_runs(session))
+        self._writer.note(
+            "set_owner",
+            lambda conn: conn.execute(_SQL["set_owner"], {"run": run, "owner": owner}),
+            lambda: self.facts.forget_runs(session),
+        )
 
     async def end_run(self, session: int, run: int, state: RunState, exit_code: int | None) -> None:
         """A run is over, or fenced off. Raises ``IllegalTransition``."""
@@ -257,29 +259,29 @@ class Journal:
             if hint is not None:
                 conn.execute(_SQL["widen_hint"], {"run": run, "hint": hint})
 
-        done = self._writer.submit("serve", work, durable=False)
-        if hint is not None:
-            done.add_done_callback(lambda _: self.facts.forget_runs(session))
-        return done
+        then = None if hint is None else (lambda: self.facts.forget_runs(session))
+        return self._writer.submit("serve", work, durable=False, then=then)
 
     def note_cut(self, run: int, step: int, at: float) -> asyncio.Future[Any]:
-        """The run's reader of the step left before the last byte, ``at`` that time."""
-        return self._later("cut", lambda conn: conn.execute(_SQL["cut"], {"run": run, "step": step, "now": at}))
-
-    def note_delivered(self, noted: frozenset[tuple[int, int]]) -> asyncio.Future[Any]:
-        """(run, step) pairs whose last byte was handed to an open socket."""
-        return self._later("delivered", lambda conn: conn.executemany(_SQL["delivered"], noted))
-
-    def _later(self, name: str, work: Callable[[sqlite3.Connection], Any]) -> asyncio.Future[Any]:
-        """A fact that nobody waits for: kept on best effort, its loss only costs money."""
-        future = self._writer.submit(name, work, durable=False)
+        """The run's reader of the step left before the last byte, ``at`` that time. Nobody waits for it: it is kept on
+        best effort, its loss only costs money."""
+        work = partial(_note_cut, run=run, step=step, at=at)
+        future = self._writer.submit("cut", work, durable=False)
         future.add_done_callback(_log_loss)
         return future
+
+    def note_delivered(self, run: int, step: int, then: Callable[[], None]) -> None:
+        """The last byte of a step was handed to an open socket of the run. ``then`` is called when that is kept."""
+        self._writer.note("delivered", lambda conn: conn.execute(_SQL["delivered"], (run, step)), then)
 
 
 def _log_loss(done: asyncio.Future[Any]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
         log.warning("a note was not kept: %s", error)
+
+
+def _note_cut(conn: sqlite3.Connection, run: int, step: int, at: float) -> None:
+    conn.execute(_SQL["cut"], {"run": run, "step": step, "now": at})
 
 
 def _recover(conn: sqlite3.Connection) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +20,41 @@ from agentstate.core.model import Entry, RunState, SessionStatus, State
 from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
 from agentstate.store.rows import AnswerRow, BranchRow, RunRow, SessionRow, StepRow, shape_of
-from agentstate.store.sqlite import connect, errors, named
+from agentstate.store.sqlite import connect, errors, mapped, named
 
 Lineage = Sequence[tuple[int, int]]
 
 
 class Reader:
-    """One read connection; use it in one thread at a time."""
+    """One read connection; use it in one thread at a time.
 
-    def __init__(self, path: Path, busy_s: float = 5.0) -> None:
+    ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is
+    in its memory, where another connection would have to read it from the file again.
+    """
+
+    def __init__(
+        self, path: Path, busy_s: float = 5.0, lent: Callable[[], sqlite3.Connection | None] = lambda: None
+    ) -> None:
         self.path = path
         self.sql = named("read.sql")
         self._conn = connect(path, busy_s, write=False)
+        self._lent = lent
         self._decompressor = zstandard.ZstdDecompressor()
 
     def close(self) -> None:
         self._conn.close()
 
     def _all(self, name: str, values: Any) -> list[Any]:
-        with errors(self.path):
-            return self._conn.execute(self.sql[name], values).fetchall()
+        try:
+            return (self._lent() or self._conn).execute(self.sql[name], values).fetchall()
+        except sqlite3.Error as error:
+            raise mapped(error, self.path) from error
 
     def _one(self, name: str, values: Any) -> Any:
-        with errors(self.path):
-            return self._conn.execute(self.sql[name], values).fetchone()
+        try:
+            return (self._lent() or self._conn).execute(self.sql[name], values).fetchone()
+        except sqlite3.Error as error:
+            raise mapped(error, self.path) from error
 
     def _content(self, codec: int, size: int, data: bytes) -> bytes:
         try:

@@ -127,3 +127,29 @@ def test_a_process_whose_name_looks_like_fields_is_read_right() -> None:
         assert processes.alive(owner)
     finally:
         _end(child)
+
+
+def test_the_kernel_says_of_one_socket_what_its_table_of_all_says(
+    connected: tuple[subprocess.Popen[str], Address, Address],
+) -> None:
+    _, client, server = connected
+    listed = processes._listed_inode(client, server)
+    assert listed
+    assert processes._asked_inode(client, server) == listed
+    assert processes._asked_inode((client[0], 1), server) == ""
+
+
+def test_where_the_kernel_may_not_be_asked_its_table_is_read(
+    connected: tuple[subprocess.Popen[str], Address, Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, client, server = connected
+    real = socket.socket
+
+    def refusing(family: int = -1, *args: int, **named: int) -> socket.socket:
+        if family == socket.AF_NETLINK:
+            raise PermissionError(1, "Operation not permitted")
+        return real(family, *args, **named)
+
+    monkeypatch.setattr(socket, "socket", refusing)
+    assert processes._asked_inode(client, server) == ""
+    assert processes.owner_of(client, server) == processes.identity(child.pid)

@@ -15,7 +15,7 @@ from tests.support.proxy import ROOT, clean_environment
 
 SCRIPT = """
 import pathlib, sys
-from agentstate.store.sqlite import Writer
+from agentstate.store.writer import Writer
 from tests.support import crashing_server
 crashing_server.arm("begin_step", 2, sys.argv[2])
 writer = Writer(pathlib.Path(sys.argv[1]), 1.0)

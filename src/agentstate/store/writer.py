@@ -1,0 +1,341 @@
+"""Owns the one writer of a journal: group commit, the fsyncs, who does which. Must not know what is written.
+
+Invariant: a write's future resolves only after its transaction is committed, and, unless it said it can do without,
+after an fsync. A write that fails leaves nothing behind and does not spoil the others of its group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agentstate.errors import StoreError, StoreReadOnly
+from agentstate.store.sqlite import connect, mapped, prepare
+
+T = TypeVar("T")
+log = logging.getLogger("agentstate")
+
+GROUP = 64  # most writes in one transaction; larger groups only add latency
+CHECKPOINT_BYTES = 16 * 1024 * 1024  # of WAL before it is moved into the file
+CHECK_EVERY = 128  # commits between looks at the WAL's size
+SMALL_GROUP, SMALL_BYTES = 32, 128 * 1024  # what the event loop commits itself: it takes less than waking the thread
+NOTE_S = 0.002  # how long a note waits for a transaction that it can share
+
+
+@dataclass(slots=True)
+class _Write:
+    name: str
+    work: Callable[[sqlite3.Connection], Any]
+    durable: bool
+    loop: asyncio.AbstractEventLoop | None
+    future: asyncio.Future[Any] | None
+    size: int = 0
+    then: Callable[[], None] | None = None
+    result: Any = None
+    error: BaseException | None = None
+    done: threading.Event | None = None
+
+    def committed(self) -> None:
+        if self.then is not None and self.error is None:
+            self.then()
+
+
+class _Group(list[_Write]):
+    """What the thread is given: writes to commit, or writes that are committed and want their fsync."""
+
+    __slots__ = ("commit",)
+
+    def __init__(self, writes: list[_Write], commit: bool) -> None:
+        super().__init__(writes)
+        self.commit = commit
+
+
+class Writer:
+    """The only one who writes. The writes of one turn of the event loop share a transaction.
+
+    The event loop commits small groups itself, into the write-ahead log, without an fsync: that takes less time than
+    waking a thread. The thread makes the fsyncs, one for all transactions that wait for it, commits large groups, and
+    those that meet a lock or an error. The order of writes is that in which they were submitted, either way.
+    """
+
+    def __init__(self, path: Path, busy_s: float, on_rollback: Callable[[], None] | None = None) -> None:
+        self._path = path
+        self._file = str(path)
+        self._busy_s = busy_s
+        self._on_rollback = on_rollback
+        self._queue: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
+        self._pending: list[_Write] = []  # of this turn of the event loop
+        self._flushing = self._timing = False
+        self._given = self._done = 0  # groups given to the thread to commit, and done: equal while it commits none
+        self._commits = 0
+        self._patient = True
+        self._conn: sqlite3.Connection | None = None
+        self._log: int | None = None  # a descriptor of the write-ahead log
+        self._inode = 0
+        self._thread = threading.Thread(target=self._run, name="agentstate-journal-writer", daemon=True)
+        self._ready = threading.Event()
+        self._fault: BaseException | None = None
+        self._unsynced: StoreError | None = None  # an fsync failed: what is on disk is not known any more
+
+    def start(self) -> None:
+        """Open and migrate the file. Raises ``StoreError``."""
+        self._thread.start()
+        self._ready.wait()
+        if self._fault is not None:
+            raise self._fault
+
+    def stop(self) -> None:
+        """Finish what is queued, then close the file."""
+        if self._thread.is_alive():
+            self._flush()
+            self._queue.put(None)
+            self._thread.join()
+
+    def lend(self) -> sqlite3.Connection | None:
+        """The connection, for a read in the event loop; ``None`` while the thread commits."""
+        return self._conn if self._given == self._done else None
+
+    def submit(
+        self,
+        name: str,
+        work: Callable[[sqlite3.Connection], Any],
+        durable: bool = True,
+        size: int = 0,
+        then: Callable[[], None] | None = None,
+    ) -> asyncio.Future[Any]:
+        """Run ``work`` in the next transaction; the future resolves after it, and an fsync if ``durable``.
+
+        ``name`` names the fact; ``size``: bytes that it may have to store; ``then`` is called in the event loop after
+        the commit, whether or not anybody waits for the future. The future may raise ``StoreError``.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        if not self._flushing:
+            self._flushing = True
+            loop.call_soon(self._flush)
+        self._pending.append(_Write(name, work, durable, loop, future, size, then))
+        return future
+
+    def note(self, name: str, work: Callable[[sqlite3.Connection], Any], then: Callable[[], None]) -> None:
+        """Like ``submit`` for a fact that nobody waits for: it goes with the next transaction, or soon alone."""
+        loop = asyncio.get_running_loop()
+        if not self._flushing and not self._timing:
+            self._timing = True
+            loop.call_later(NOTE_S, self._time_is_up)
+        self._pending.append(_Write(name, work, False, loop, None, 0, then))
+
+    def _time_is_up(self) -> None:
+        self._timing = False
+        self._flush()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._pending:
+            group, self._pending = self._pending, []
+            if not self._commit_here(group):
+                self._give(group)
+
+    def _give(self, group: list[_Write]) -> None:
+        self._given += 1
+        self._queue.put(_Group(group, True))
+
+    def _commit_here(self, group: list[_Write]) -> bool:
+        """Commit in the caller's thread; false: it is not that small, or did not work, and is the thread's."""
+        if self._given != self._done or len(group) > SMALL_GROUP:
+            return False
+        if sum([item.size for item in group]) > SMALL_BYTES:
+            return False
+        try:
+            self._wait_for_locks(False)
+            self._transaction(group)
+        except Exception:  # noqa: BLE001 - the thread does it again, waits for locks, and keeps errors apart
+            return False
+        self._commits += 1
+        if self._commits % CHECK_EVERY == 0:
+            self._give([])
+        waiting = []
+        for item in group:
+            item.committed()
+            if item.durable:
+                item.then = None
+                waiting.append(item)
+            elif item.future is not None and not item.future.done():
+                item.future.set_result(item.result)
+        if waiting:
+            self._queue.put(_Group(waiting, False))
+        return True
+
+    def _wait_for_locks(self, patient: bool) -> None:
+        if patient != self._patient and self._conn is not None:
+            self._conn.execute(f"pragma busy_timeout = {int(self._busy_s * 1000) if patient else 0}")
+            self._patient = patient
+
+    def _checkpoint(self) -> None:
+        """Move the WAL into the file when it has grown; a reader in the way puts it off."""
+        with contextlib.suppress(OSError):
+            if self._path.with_name(self._path.name + "-wal").stat().st_size > CHECKPOINT_BYTES and self._conn:
+                self._conn.execute("pragma wal_checkpoint(passive)").fetchall()
+
+    def write_now(self, name: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The same for callers without an event loop; blocks."""
+        item = _Write(name, work, True, None, None, done=threading.Event())
+        self._give([item])
+        assert item.done is not None
+        item.done.wait()
+        if item.error is not None:
+            raise item.error
+        return item.result  # type: ignore[no-any-return]
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        try:
+            self._conn = connect(self._path, self._busy_s)
+            prepare(self._conn, self._path)
+            self._conn.execute("pragma synchronous = normal")  # the fsync of a commit is ours, see _synchronise
+            self._inode = self._path.stat().st_ino
+        except BaseException as error:  # noqa: BLE001 - handed to start(), which raises it
+            self._fault = error
+            self._ready.set()
+            return
+        self._ready.set()
+        while groups := self._take():
+            self._commit_all([group for group in groups if group.commit])
+            done = [item for group in groups for item in group]
+            waiting = [item for item in done if item.durable and item.error is None]
+            if waiting:
+                self._synchronise(waiting)
+            self._resolve(done)
+        self._conn.close()
+        if self._log is not None:
+            os.close(self._log)
+
+    def _take(self) -> list[_Group]:
+        """What there is to do, in order; nothing: stop."""
+        first = self._queue.get()
+        if first is None:
+            return []
+        groups = [first]
+        while sum(map(len, groups)) < GROUP:
+            try:
+                more = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if more is None:
+                self._queue.put(None)
+                break
+            groups.append(more)
+        return groups
+
+    def _commit_all(self, groups: list[_Group]) -> None:
+        """In one transaction. An empty group asks for a look at the WAL's size only."""
+        if not groups:
+            return
+        self._wait_for_locks(True)
+        self._commit([item for group in groups for item in group])
+        self._commits += 1
+        if not all(groups) or self._commits % CHECK_EVERY == 0:
+            self._checkpoint()
+        self._done += len(groups)  # from here on the event loop may commit again
+
+    def _commit(self, group: list[_Write]) -> None:
+        """One transaction for all; where one write fails, each gets a transaction of its own."""
+        if not group:
+            return
+        try:
+            self._transaction(group)
+        except BaseException as error:  # noqa: BLE001 - kept with the write it belongs to
+            if len(group) == 1:
+                group[0].error = mapped(error, self._path) if isinstance(error, sqlite3.Error) else error
+                return
+            for item in group:
+                self._commit([item])
+
+    def _transaction(self, group: list[_Write]) -> None:
+        conn = self._conn
+        assert conn is not None
+        if self._unsynced is not None:
+            raise self._unsynced
+        self.check_place()
+        conn.execute("begin immediate")
+        try:
+            for item in group:
+                item.result = item.work(conn)
+            conn.execute("commit")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):  # SQLite has rolled back by itself after some errors
+                conn.execute("rollback")
+            if self._on_rollback is not None:
+                self._on_rollback()
+            raise
+
+    def _synchronise(self, waiting: list[_Write]) -> None:
+        """Put on disk what was committed: the write-ahead log, and, once, that there is one."""
+        try:
+            if self._log is None:
+                self._log = os.open(self._file + "-wal", os.O_RDONLY | os.O_CLOEXEC)
+                folder = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+            fdatasync(self._log)
+        except OSError as error:
+            # The kernel may have dropped what it could not write: no later fsync would tell.
+            self._unsynced = StoreError(
+                f"the journal {self._path} could not be put on disk ({error.strerror}); check the disk, run "
+                "`agentstate doctor`, start the proxy again"
+            )
+            log.error("%s", self._unsynced)
+            for item in waiting:
+                item.error = self._unsynced
+
+    def check_place(self) -> None:
+        """A file that was deleted or replaced would take every write and lose it."""
+        try:
+            here = self._path.stat().st_ino
+        except OSError:
+            here = 0
+        if here != self._inode:
+            raise StoreReadOnly(f"the journal {self._path} was removed or replaced while in use; stop the proxy")
+
+    @staticmethod
+    def _resolve(group: list[_Write]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Write]] = {}
+        for item in group:
+            if item.loop is not None:
+                by_loop.setdefault(item.loop, []).append(item)
+            elif item.done is not None:
+                item.done.set()
+        for loop, items in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                loop.call_soon_threadsafe(_hand_over, items)
+
+
+def fdatasync(descriptor: int) -> None:
+    """Put a file's content on disk. Raises ``OSError``."""
+    getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
+def _hand_over(items: list[_Write]) -> None:
+    for item in items:
+        item.committed()
+        future = item.future
+        if future is None:
+            if item.error is not None:
+                log.warning("a note (%s) was not kept: %s", item.name, item.error)
+        elif future.done():
+            continue
+        elif item.error is not None:
+            future.set_exception(item.error)
+        else:
+            future.set_result(item.result)
