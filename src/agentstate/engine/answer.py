@@ -165,13 +165,15 @@ class Answering:
         outcome = Outcome.MEMO if asked.call.pure else Outcome.REPLAY
         hint = asked.request.hint
         commit = self.parts.journal.serve(
-            asked.session.id, run.id, decision.step, outcome.value, decision.match.value, hint
+            asked.session.id, run.id, decision.step, outcome.value, decision.match.value, hint, floating.alone()
         )
         floating.claim(run.id, decision.step, commit)
         floating.reads(run.id, decision.step, asked.request.retry)
         try:
             recorded = self.parts.journal.read.answer(decision.step)
-            await asyncio.shield(commit)
+            if not commit.done():
+                await asyncio.shield(commit)
+            commit.result()
             if (live := floating.live.get(decision.step)) is not None:
                 await live.recording.whole()  # committed, but perhaps not on disk yet
             if recorded.finished - recorded.started > 1 and not asked.call.pure:
@@ -244,8 +246,10 @@ class Answering:
         )  # fmt: skip
         recording.enter()
         self.parts.floating.add(live)
+        begun = self.parts.journal.begin_step(new, self.parts.floating.alone()) if step is None else None
         job = Job(
-            self.parts, live, asked.call, asked.dialect, provider, question, new, step, request.drain is not False
+            self.parts, live, asked.call, asked.dialect, provider, question, new, step, begun,
+            request.drain is not False,
         )  # fmt: skip
         self.parts.tasks.start(f"record a step of {session.key}", record(job))
         return await self._read(asked, live, asked.outcome)

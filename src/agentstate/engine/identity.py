@@ -46,14 +46,16 @@ class Identity:
             return session, verdict
         gate = self._gates.setdefault(session.id, _Gate(asyncio.Lock()))
         gate.users += 1
+        waiting = gate.lock.locked()
         try:
             async with gate.lock:
-                session = read.session(session.key) or session
-                verdict = self._known(request, session, asked, owner)
-                if isinstance(verdict, RunRow):
-                    return session, verdict
+                if waiting:
+                    session = read.session(session.key) or session
+                    verdict = self._known(request, session, asked, owner)
+                    if isinstance(verdict, RunRow):
+                        return session, verdict
                 made = await self._begin(request, session, owner, verdict)
-                return read.session(session.key) or session, made
+                return facts.session(session.key) or session, made
         finally:
             gate.users -= 1
             if not gate.users:
@@ -129,7 +131,9 @@ class Identity:
 
     async def _begin(self, request: Request, session: SessionRow, owner: str, verdict: NewRun) -> RunRow:
         read, journal = self._parts.journal.read, self._parts.journal
-        rows = read.runs(session.id)
+        rows = journal.facts.all_runs(session.id)
+        if rows:
+            session = read.session(session.key) or session  # how long ago it was used, and how many steps it has
         if verdict.evidence is Evidence.CUT_CALL and rows:
             before = next(row.id for row in rows if not row.named)
             self._parts.floating.claim_cuts(before)

@@ -14,7 +14,7 @@ from agentstate.engine import processes
 
 
 class Connection:
-    """One accepted socket. ``owner`` resolves to "pid:start" or ""; it is looked up once, in a thread."""
+    """One accepted socket. ``owner`` resolves to "pid:start" or ""; it is looked up once, if need be in a thread."""
 
     __slots__ = (
         "_owner",
@@ -58,18 +58,16 @@ class Connection:
         """The process at the other end, "" when it cannot be known."""
         if self._owner is None:
             loop = asyncio.get_running_loop()
+            found: str | None = ""
             if self.local and self.client is not None and self.server is not None:
-                self._owner = loop.run_in_executor(None, processes.owner_of, self.client, self.server)
-            else:
+                found = processes.owner_at_once(self.client, self.server)
+                if found is None:
+                    self._owner = loop.run_in_executor(None, processes.owner_of, self.client, self.server)
+            if found is not None:
                 self._owner = loop.create_future()
-                self._owner.set_result("")
+                self._owner.set_result(found)
+        assert self._owner is not None
         return self._owner
-
-    @property
-    def known_owner(self) -> str:
-        """The process at the other end where it is known by now."""
-        done = self._owner is not None and self._owner.done() and not self._owner.cancelled()
-        return self._owner.result() if done and self._owner is not None and self._owner.exception() is None else ""
 
 
 def _local(client: tuple[str, int] | None, server: tuple[str, int] | None) -> bool:

@@ -22,7 +22,7 @@ from agentstate.engine.state import Live
 from agentstate.errors import AgentStateError, ShuttingDown, UpstreamCut, UpstreamFault, UpstreamInvalid
 from agentstate.providers.client import Headers, Question, Reply
 from agentstate.providers.provider import Provider
-from agentstate.store.rows import Ending, NewStep
+from agentstate.store.rows import Begun, Ending, NewStep
 
 log = logging.getLogger("agentstate")
 AFTER_DONE_S = 2.0  # how long the end of a stream is waited for after its [DONE]
@@ -37,7 +37,8 @@ _NEVER_STORED = frozenset({"set-cookie", "set-cookie2", "authorization", "x-api-
 
 @dataclass(slots=True)
 class Job:
-    """What the task works on. ``again``: the step that is tried again; ``drain``: whether to go on without readers."""
+    """What the task works on. ``again``: the step that is tried again; ``begun``: else, the new step on its way into
+    the journal; ``drain``: whether to go on without readers."""
 
     parts: Parts
     live: Live
@@ -47,6 +48,7 @@ class Job:
     question: Question
     new: NewStep
     again: int | None
+    begun: asyncio.Future[Begun] | None
     drain: bool
     received: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -88,9 +90,10 @@ async def record(job: Job) -> None:
 async def _begin(job: Job) -> None:
     """Commit the question before a byte of it leaves."""
     journal = job.parts.journal
-    if job.again is None:
-        begun = await journal.begin_step(job.new)
+    if job.begun is not None:
+        begun = await job.begun
     else:
+        assert job.again is not None
         state = journal.read.answer(job.again).state
         if state is State.IN_FLIGHT:  # its end could not be recorded: nobody works on it any more
             await journal.interrupt_step(job.again)
@@ -237,7 +240,8 @@ async def _commit(
             verdict,
             cost,
             error[:2000],
-        )
+        ),
+        job.parts.floating.alone(),
     )
 
 

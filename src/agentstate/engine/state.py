@@ -103,6 +103,10 @@ class Floating:
             if not known:
                 del self._new[key]
 
+    def alone(self) -> bool:
+        """Whether at most one answer is being made or read."""
+        return len(self.live) <= 1 and len(self._reading) <= 1
+
     # --- what the decision sees ---
 
     def seen(self, entries: Iterable[Entry], run: int, branch: int, fingerprint: bytes) -> list[Entry]:

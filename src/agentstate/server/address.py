@@ -94,7 +94,8 @@ def read_request(
         run = checked_id(heard.run, "run id") if heard.run else ""
     return Request(
         method, address.path, registry.normalise(address.path), query, heard.kept, body, connection,
-        session, run, heard.hint, heard.mode, heard.unique_first, heard.needs_approval, heard.drain, heard.retry, heard.retry_key,
+        session, run, heard.hint, heard.mode, heard.unique_first, heard.needs_approval, heard.drain, heard.retry,
+        heard.retry_key,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ class Facts:
         self._sessions: dict[str, SessionRow] = {}
         self._keys: dict[int, str] = {}
         self._runs: dict[int, tuple[RunRow, ...]] = {}
-        self._named: dict[tuple[int, str], RunRow] = {}
+        self._named: dict[int, dict[str, RunRow]] = {}
         self._prints: dict[int, set[bytes]] = {}
         self._count = 0
 
@@ -52,21 +52,25 @@ class Facts:
             rows = self._runs[session] = tuple(self._reader.runs(session, _MOST_RUNS))
         return rows
 
+    def all_runs(self, session: int) -> list[RunRow]:
+        """All of them, newest first."""
+        newest = self.runs(session)
+        return list(newest) if len(newest) < _MOST_RUNS else self._reader.runs(session)
+
     def run(self, session: int, name: str) -> RunRow | None:
-        row = self._named.get((session, name))
+        named = self._named.get(session, {})
+        row = named.get(name)
         if row is None:
             row = self._reader.run(session, name)
             if row is not None:
-                if len(self._named) >= _MOST_ROWS:
+                if len(self._named) >= _MOST_ROWS or len(named) >= _MOST_ROWS:
                     self._named.clear()
-                self._named[(session, name)] = row
+                self._named.setdefault(session, {})[name] = row
         return row
 
     def forget_runs(self, session: int) -> None:
-        for row in self._runs.pop(session, ()):
-            self._named.pop((session, row.name), None)
-        for key in [key for key in self._named if key[0] == session]:
-            del self._named[key]
+        self._runs.pop(session, None)
+        self._named.pop(session, None)
 
     def holds(self, shown: Lineage, fingerprint: bytes) -> bool:
         """Whether a step with this fingerprint may be on the shown branches; false is certain."""

@@ -207,15 +207,16 @@ class Journal:
 
     # --- steps ---
 
-    async def begin_step(self, new: NewStep) -> Begun:
-        """A question is about to be sent for the first time. Committed when this returns, so that it survives the
+    def begin_step(self, new: NewStep, alone: bool = False) -> asyncio.Future[Begun]:
+        """A question is about to be sent for the first time. Committed when this is done, so that it survives the
         process; the fsync comes at the latest with that of its answer, before anything is released."""
-        return await self._write(
+        return self._writer.submit(
             "begin_step",
             lambda conn: _begin_step(conn, self._counters, new),
             durable=False,
-            then=lambda: self._began(new),
             size=len(new.call.body),
+            then=lambda: self._began(new),
+            alone=alone,
         )
 
     async def begin_attempt(self, step: int, was: State, new: NewStep) -> Begun:
@@ -234,10 +235,10 @@ class Journal:
         if new.hint is not None:
             self.facts.forget_runs(new.session)
 
-    async def end_step(self, ending: Ending) -> None:
+    async def end_step(self, ending: Ending, alone: bool = False) -> None:
         """An attempt is over: its answer, usage, cost and state, in one transaction."""
         lifecycle.move_step(State.IN_FLIGHT, ending.state)
-        await self._write("end_step", lambda conn: _end_step(conn, self._counters, ending))
+        await self._writer.submit("end_step", lambda conn: _end_step(conn, self._counters, ending), alone=alone)
 
     async def interrupt_step(self, step: int) -> None:
         """A step whose end could not be recorded is not in flight any more."""
@@ -249,7 +250,14 @@ class Journal:
         await self._write("interrupt_step", work)
 
     def serve(
-        self, session: int, run: int, step: int, outcome: str, match: str = "strict", hint: int | None = None
+        self,
+        session: int,
+        run: int,
+        step: int,
+        outcome: str,
+        match: str = "strict",
+        hint: int | None = None,
+        alone: bool = False,
     ) -> asyncio.Future[Any]:
         """A recorded answer is handed to a run. Committed before it is released, without an fsync of its own."""
 
@@ -260,7 +268,7 @@ class Journal:
                 conn.execute(_SQL["widen_hint"], {"run": run, "hint": hint})
 
         then = None if hint is None else (lambda: self.facts.forget_runs(session))
-        return self._writer.submit("serve", work, durable=False, then=then)
+        return self._writer.submit("serve", work, durable=False, then=then, alone=alone)
 
     def note_cut(self, run: int, step: int, at: float) -> asyncio.Future[Any]:
         """The run's reader of the step left before the last byte, ``at`` that time. Nobody waits for it: it is kept on

@@ -151,7 +151,7 @@ create view begin_step as
 select s.*, a.provider, v.outcome from step s, attempt a, served v where 0;
 
 create trigger begin_step_insert instead of insert on begin_step begin
-    update session set clock = new.started, steps = new.number + 1, updated_at = new.created_at where id = new.session;
+    update session set clock = new.started, steps = new.number + 1 where id = new.session;
     insert into step (id, session, number, branch, run, kind, state, dialect, method, path, model, stream, fingerprint,
                       tip, frame, node, started, hint, retry_key, created_at)
         values (new.id, new.session, new.number, new.branch, new.run, new.kind, 'in_flight', new.dialect, new.method,

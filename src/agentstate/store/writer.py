@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agentstate import clock
 from agentstate.errors import StoreError, StoreReadOnly
 from agentstate.store.sqlite import connect, mapped, prepare
 
@@ -28,6 +29,9 @@ GROUP = 64  # most writes in one transaction; larger groups only add latency
 CHECKPOINT_BYTES = 16 * 1024 * 1024  # of WAL before it is moved into the file
 CHECK_EVERY = 128  # commits between looks at the WAL's size
 SMALL_GROUP, SMALL_BYTES = 32, 128 * 1024  # what the event loop commits itself: it takes less than waking the thread
+QUICK_S = (
+    0.001  # an fsync that the event loop may make itself while nobody else is served: it spares two thread switches
+)
 NOTE_S = 0.002  # how long a note waits for a transaction that it can share
 
 
@@ -80,6 +84,7 @@ class Writer:
         self._patient = True
         self._conn: sqlite3.Connection | None = None
         self._log: int | None = None  # a descriptor of the write-ahead log
+        self._syncing_s = 1.0  # what an fsync takes at most, by experience
         self._inode = 0
         self._thread = threading.Thread(target=self._run, name="agentstate-journal-writer", daemon=True)
         self._ready = threading.Event()
@@ -111,18 +116,22 @@ class Writer:
         durable: bool = True,
         size: int = 0,
         then: Callable[[], None] | None = None,
+        alone: bool = False,
     ) -> asyncio.Future[Any]:
         """Run ``work`` in the next transaction; the future resolves after it, and an fsync if ``durable``.
 
         ``name`` names the fact; ``size``: bytes that it may have to store; ``then`` is called in the event loop after
-        the commit, whether or not anybody waits for the future. The future may raise ``StoreError``.
+        the commit, whether or not anybody waits for the future; ``alone``: nothing else is going on, so there is no other
+        write to wait for, and nobody whom a quick fsync would hold up. The future may raise ``StoreError``.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        if not self._flushing:
+        self._pending.append(_Write(name, work, durable, loop, future, size, then))
+        if alone and not self._flushing:
+            self._flush(alone)
+        elif not self._flushing:
             self._flushing = True
             loop.call_soon(self._flush)
-        self._pending.append(_Write(name, work, durable, loop, future, size, then))
         return future
 
     def note(self, name: str, work: Callable[[sqlite3.Connection], Any], then: Callable[[], None]) -> None:
@@ -137,18 +146,18 @@ class Writer:
         self._timing = False
         self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, alone: bool = False) -> None:
         self._flushing = False
         if self._pending:
             group, self._pending = self._pending, []
-            if not self._commit_here(group):
+            if not self._commit_here(group, alone):
                 self._give(group)
 
     def _give(self, group: list[_Write]) -> None:
         self._given += 1
         self._queue.put(_Group(group, True))
 
-    def _commit_here(self, group: list[_Write]) -> bool:
+    def _commit_here(self, group: list[_Write], alone: bool) -> bool:
         """Commit in the caller's thread; false: it is not that small, or did not work, and is the thread's."""
         if self._given != self._done or len(group) > SMALL_GROUP:
             return False
@@ -170,7 +179,10 @@ class Writer:
                 waiting.append(item)
             elif item.future is not None and not item.future.done():
                 item.future.set_result(item.result)
-        if waiting:
+        if waiting and alone and self._syncing_s < QUICK_S and self._given == self._done:
+            self._synchronise(waiting)
+            _hand_over(waiting)
+        elif waiting:
             self._queue.put(_Group(waiting, False))
         return True
 
@@ -288,7 +300,10 @@ class Writer:
                     os.fsync(folder)
                 finally:
                     os.close(folder)
+            began = clock.monotonic()
             fdatasync(self._log)
+            # Quickly up, slowly down: a disk that was slow once is not trusted again at once.
+            self._syncing_s = max(clock.monotonic() - began, self._syncing_s * 0.95)
         except OSError as error:
             # The kernel may have dropped what it could not write: no later fsync would tell.
             self._unsynced = StoreError(

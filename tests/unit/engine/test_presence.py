@@ -91,15 +91,12 @@ async def test_the_owner_is_looked_up_once_and_known_afterwards() -> None:
     server = listener.getsockname()[:2]
     with listener, socket.create_connection(server, timeout=10) as client:
         connection = Connection(client.getsockname()[:2], server)
-        assert connection.known_owner == ""
         first = connection.owner()
         async with asyncio.timeout(30):
             assert await first == processes.identity(os.getpid())
         assert connection.owner() is first
-        assert connection.known_owner == processes.identity(os.getpid())
 
 
 async def test_a_client_elsewhere_has_no_known_owner() -> None:
     connection = Connection(("10.0.0.5", 1), SERVER)
     assert await connection.owner() == ""
-    assert connection.known_owner == ""
