@@ -22,7 +22,10 @@ def of(call: Call) -> Fingerprint:
     """The fingerprint of a call. Cost: one sha256 for each message that is new."""
     chain = chain_of(call.items)
     text = f"{call.dialect}\0{call.method}\0{call.path}\0".encode()
-    key = sha256(_KEY_TAG + text + call.frame + (chain[-1] if chain else _CHAIN_TAG)).digest()
+    state = sha256(_KEY_TAG + text + call.frame + (chain[-1] if chain else _CHAIN_TAG))
+    for part in call.context:
+        state.update(part.digest)
+    key = state.digest()
     return Fingerprint(key, chain)
 
 

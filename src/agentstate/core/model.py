@@ -64,7 +64,8 @@ class Item:
     """One message of a request.
 
     ``raw``: its bytes as sent; ``key``: their sha256. ``digest``: sha256 of its canonical form, in which each tool-call
-    id is replaced by its place in ``call_ids``. ``answers``: the call id whose result this message is, else ``None``.
+    id is replaced by its place in ``call_ids``. ``answers``: the call id whose result this whole message is, else
+    ``None``.
     """
 
     raw: bytes
@@ -77,19 +78,26 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """In which form an answer is wanted or was recorded. ``usage``: a stream that ends with a usage chunk."""
+    """In which form an answer is wanted or was recorded.
+
+    ``usage``: a stream that ends with a usage chunk. ``array``: a stream that is one growing JSON array.
+    """
 
     stream: bool = False
     usage: bool = False
+    array: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request as its dialect understood it.
 
-    ``path`` is normalised (no session prefix, no ``/v1``, no query); ``frame`` is the digest of everything that can
-    change the answer except the messages. ``before`` + the items joined + ``after`` are the body's exact bytes.
-    ``pure``: equal requests have equal answers, so an answer may be given any number of times.
+    ``path`` is normalised (no session prefix, no version, no query, the same for a stream and a plain answer);
+    ``frame`` is the digest of everything that can change the answer except ``context`` and the messages. ``context``:
+    what stands beside the messages and may hold volatile text, as the system text and the tools do where they are
+    fields of their own. ``before`` + the items joined + ``after`` are the body's exact bytes.
+    ``pure``: equal requests have equal answers, so an answer may be given any number of times. ``previous``: the id of
+    the answer at the provider that this request goes on from; ``background``: the answer is a job to be asked for.
     """
 
     dialect: str
@@ -105,6 +113,9 @@ class Call:
     choices: int = 1
     shape: Shape = field(default_factory=Shape)
     pure: bool = False
+    context: tuple[Item, ...] = ()
+    previous: str = ""
+    background: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +146,9 @@ class Verdict:
     """What a dialect says of a whole answer. ``fault`` empty: it is finished and may be recorded as an answer.
 
     ``usage``: the provider's own usage object, as JSON text, or empty when it gave none. ``broken``: a token limit cut
-    the arguments of a tool call, so that they do not parse.
+    the arguments of a tool call, so that they do not parse. ``failed``: the provider ended the answer by saying that it
+    failed, and why: the agent is told so in the provider's bytes, but it is no answer. ``answer_id``: the name under which the provider holds the
+    answer for later requests; empty: it does not.
     """
 
     fault: str = ""
@@ -144,6 +157,8 @@ class Verdict:
     calls: tuple[ToolCall, ...] = ()
     finish: tuple[str, ...] = ()
     broken: bool = False
+    failed: str = ""
+    answer_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol
 
 import msgspec
 
-from agentstate.core.model import Call, Shape, Verdict
+from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.errors import AgentStateError, BadRequest
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -34,14 +35,56 @@ class Gate(Protocol):
         """Judge the whole answer; call once, after the last byte."""
         ...
 
+    def heartbeat(self) -> bytes:
+        """What may be sent after what was shown so far to keep a client waiting; empty: nothing it would bear."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """A message with its volatile text masked.
+
+    ``digest``: of its canonical form, call ids left out, volatile literals masked where that is allowed; ``literals``:
+    those, in order; ``plain``: the texts in which nothing was masked.
+    """
+
+    digest: bytes
+    literals: tuple[str, ...]
+    plain: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Blanked:
+    """A message less the content of the tool results in it; ``ids``: the calls that they answer."""
+
+    digest: bytes
+    ids: tuple[str, ...] = ()
+
 
 class Dialect(Protocol):
-    """A wire format, pure. Paths are normalised (see ``Call``)."""
+    """A wire format, pure. Paths are normalised (see ``Call``). ``provider``: the kind of provider that speaks it, one
+    of the values of the setting ``providers.NAME.dialects``."""
 
     name: str
+    provider: str
 
-    def parse(self, method: str, path: str, body: bytes) -> Call:
-        """The call; ``BadRequest`` when no provider could understand it."""
+    def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
+        """The call; ``BadRequest`` when no provider could understand it. ``path`` keeps a version other than v1."""
+        ...
+
+    def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
+        """A message or a part of the context, masked. ``user_text``: what users say may be masked too."""
+        ...
+
+    def blanked(self, item: Item) -> Blanked: ...
+
+    def spoken(self, body: bytes) -> Any:
+        """What a plain answer says, as JSON: less ids, names of models, counts and the like."""
+        ...
+
+    def is_stream(self, call: Call, start: bytes) -> bool:
+        """Whether an answer that begins so, blanks left out, is the stream that was asked for. Providers mislabel both
+        ways, so the content type does not tell."""
         ...
 
     def gate(self, call: Call) -> Gate:

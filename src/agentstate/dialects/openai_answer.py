@@ -85,6 +85,9 @@ class StreamGate:
         fault = self._fault or self._unfinished() or unreadable
         return Verdict(fault, self._model, self._usage.decode(), calls, finish, broken)
 
+    def heartbeat(self) -> bytes:
+        return sse.KEEP_ALIVE
+
     def _unfinished(self) -> str:
         if not self._seen:
             return "the stream ended without any choice"

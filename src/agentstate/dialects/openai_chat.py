@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from agentstate.core.model import Call, Item, Shape, Verdict
-from agentstate.dialects import openai_shape, sse
+from agentstate.dialects import openai_shape, sse, volatile
 from agentstate.dialects.base import (
     UNREADABLE,
+    Blanked,
     Cache,
+    Scrubbed,
     canonical,
     digest_of,
     fields_of,
@@ -36,6 +38,7 @@ DENIED = frozenset(
 )  # fmt: skip
 
 _frames = Cache(8 * 1024 * 1024)
+_MASKED = frozenset({"system", "developer", "tool"})  # roles whose text may be volatile
 
 
 class _Frame(msgspec.Struct, frozen=True):
@@ -52,8 +55,9 @@ class OpenAIChat:
     """The dialect; see ``dialects.base.Dialect``."""
 
     name = "openai_chat"
+    provider = "openai"
 
-    def parse(self, method: str, path: str, body: bytes) -> Call:
+    def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
         fields = fields_of(body)
         if fields is None:
             return _opaque(method, path, body)
@@ -86,6 +90,27 @@ class OpenAIChat:
             self.name, method, path, body, frame.digest, messages.items,
             body[:start] + before, separator, after + body[start + len(array) :], frame.model, frame.choices, shape,
         )  # fmt: skip
+
+    def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
+        message = msgspec.json.decode(item.raw)
+        if item.role not in _MASKED and not (user_text and item.role == "user"):
+            return Scrubbed(item.digest, (), tuple(volatile.texts(message)))
+        literals: list[str] = []
+        _mask_content(message, literals)
+        return Scrubbed(sha256(canonical(_without_ids(message))).digest(), tuple(literals), ())
+
+    def blanked(self, item: Item) -> Blanked:
+        message = msgspec.json.decode(item.raw)
+        if item.answers is None:
+            return Blanked(canonical(message))
+        message["content"] = None
+        return Blanked(canonical(message), (item.answers,))
+
+    def spoken(self, body: bytes) -> Any:
+        return msgspec.json.decode(body).get("choices")
+
+    def is_stream(self, call: Call, start: bytes) -> bool:
+        return start[:1] not in (b"{", b"[", b"<")
 
     def gate(self, call: Call) -> StreamGate:
         return StreamGate(call.choices)
@@ -214,6 +239,29 @@ def _renamed(value: Any, key: str, ids: list[str]) -> Any:
         if call_id not in ids:
             ids.append(call_id)
         shown[key] = {"call": ids.index(call_id)}
+    return shown
+
+
+def _mask_content(message: dict[str, Any], literals: list[str]) -> None:
+    content = message.get("content")
+    if isinstance(content, str):
+        message["content"] = volatile.scrub(content, literals)
+    elif isinstance(content, list):
+        for part in content:
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                part["text"] = volatile.scrub(part["text"], literals)
+
+
+def _without_ids(message: dict[str, Any]) -> dict[str, Any]:
+    """The message without call ids, nulls and cache marks."""
+    shown: dict[str, Any] = _unmarked(message)
+    shown.pop("tool_call_id", None)
+    calls = shown.get("tool_calls")
+    if isinstance(calls, list):
+        shown["tool_calls"] = [
+            {key: part for key, part in call.items() if key != "id"} if isinstance(call, dict) else call
+            for call in calls
+        ]
     return shown
 
 

@@ -5,11 +5,14 @@ Invariant: only a JSON object under status 200 is an answer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
-from agentstate.core.model import Call, Shape, Verdict
+from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import sse
-from agentstate.dialects.base import UNREADABLE, Gate, canonical, digest_of, fields_of, lenient, openai_error
+from agentstate.dialects.base import UNREADABLE, Blanked, Gate, Scrubbed, canonical, digest_of, fields_of, lenient
 from agentstate.errors import AgentStateError
 
 DENIED = frozenset({"user", "metadata", "safety_identifier"})
@@ -18,9 +21,12 @@ DENIED = frozenset({"user", "metadata", "safety_identifier"})
 class Pure:
     """The dialect; see ``dialects.base.Dialect``."""
 
-    name = "pure"
+    def __init__(self, name: str, provider: str, error: Callable[[AgentStateError], bytes]) -> None:
+        self.name = name
+        self.provider = provider
+        self._error = error
 
-    def parse(self, method: str, path: str, body: bytes) -> Call:
+    def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
         fields = fields_of(body)
         try:
             if fields is not None:
@@ -40,6 +46,18 @@ class Pure:
                 model = value
             parts += (name.encode(), canonical(value))
         return Call(self.name, method, path, body, digest_of(parts), model=model, pure=True)
+
+    def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
+        raise AssertionError("pure endpoints have no messages")
+
+    def blanked(self, item: Item) -> Blanked:
+        raise AssertionError("pure endpoints have no messages")
+
+    def spoken(self, body: bytes) -> Any:
+        return msgspec.json.decode(body)
+
+    def is_stream(self, call: Call, start: bytes) -> bool:
+        return False
 
     def gate(self, call: Call) -> Gate:
         raise AssertionError("pure endpoints do not stream")
@@ -65,7 +83,7 @@ class Pure:
         return "application/json"
 
     def error(self, error: AgentStateError) -> bytes:
-        return openai_error(error)
+        return self._error(error)
 
     def stream_error(self, error: AgentStateError) -> bytes:
-        return sse.encode(openai_error(error))
+        return sse.encode(self._error(error))

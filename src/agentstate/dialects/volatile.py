@@ -1,10 +1,11 @@
-"""Owns the two matches that are not strict, for chat requests: masked text, and the pointer of echoed tool-call ids.
+"""Owns the two matches that are not strict, for any dialect: masked text, and the pointer of echoed tool-call ids.
 
 Must not decide whether they may be used. Invariant: what is forwarded is never masked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -14,18 +15,20 @@ import msgspec
 from agentstate.core import mask
 from agentstate.core.fingerprint import in_canonical_order
 from agentstate.core.model import Call, Item
-from agentstate.dialects.base import Cache, canonical
+from agentstate.dialects.base import Cache, Dialect, Scrubbed
 
-_scrubbed_items = Cache(16 * 1024 * 1024)
-_ALWAYS = frozenset({"system", "developer", "tool"})
+_scrubbed: dict[tuple[str, bool], Cache] = {}
+_MOST_BYTES = 8 * 1024 * 1024  # of messages whose masked form is kept, for each dialect
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """``skeleton``: digest of the request with volatile literals masked; ``literals``: those, in order."""
+    """``skeleton``: digest of the request with volatile literals masked; ``literals``: those, in order; ``plain``: the
+    texts that were not masked."""
 
     skeleton: bytes
     literals: tuple[str, ...]
+    plain: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,83 +39,72 @@ class Pointer:
     ids: tuple[str, ...]
 
 
-def is_masked(item: Item, user_text: bool) -> bool:
-    """Whether the text of this message is masked."""
-    return item.role in _ALWAYS or (user_text and item.role == "user")
-
-
-def masked(call: Call, user_text: bool = False) -> Masked:
+def masked(dialect: Dialect, call: Call, user_text: bool = False) -> Masked:
     """The call with system, developer and tool-result text masked; user text only where it was declared."""
     state = sha256(call.frame)
     literals: list[str] = []
+    plain: list[str] = []
     names: dict[str, int] = {}
-    for item in in_canonical_order(call.items):
-        if is_masked(item, user_text):
-            digest, found = _scrubbed_item(item)
-            literals.extend(found)
-        else:
-            digest = item.digest
+    for item in _all(call):
+        found = scrubbed(dialect, item, user_text)
+        literals.extend(found.literals)
+        plain.extend(found.plain)
         places = ",".join(str(names.setdefault(call_id, len(names))) for call_id in item.call_ids)
-        state.update(digest + places.encode() + b"\0")
-    return Masked(state.digest(), tuple(literals))
+        state.update(found.digest + places.encode() + b"\0")
+    return Masked(state.digest(), tuple(literals), tuple(plain))
 
 
-def _scrubbed_item(item: Item) -> tuple[bytes, tuple[str, ...]]:
-    """The digest of a message with its volatile literals masked, and those. Looking through a long text takes a
-    millisecond for each 100 KB, and each request of a conversation brings it again: the result is kept."""
-    known: tuple[bytes, tuple[str, ...]] | None = _scrubbed_items.get(item.raw)
+def scrubbed(dialect: Dialect, item: Item, user_text: bool) -> Scrubbed:
+    """A message masked. Looking through a long text takes a millisecond for each 100 KB, and each request of a
+    conversation brings it again: the result is kept."""
+    cache = _scrubbed.setdefault((dialect.name, user_text), Cache(_MOST_BYTES))
+    known: Scrubbed | None = cache.get(item.raw)
     if known is None:
-        message = msgspec.json.decode(item.raw)
-        literals: list[str] = []
-        _mask_content(message, literals)
-        known = sha256(canonical(_without_ids(message))).digest(), tuple(literals)
-        _scrubbed_items.put(item.raw, known)
+        known = dialect.scrubbed(item, user_text)
+        cache.put(item.raw, known)
     return known
 
 
-def pointer(call: Call) -> Pointer | None:
+def pointer(dialect: Dialect, call: Call) -> Pointer | None:
     """The call as what it follows; ``None`` when it sends no tool result. Call ids count as they are."""
-    ids = [item.answers for item in call.items if item.answers is not None]
-    if not ids:
-        return None
+    ids: list[str] = []
     state = sha256(call.frame)
+    for part in call.context:
+        state.update(part.digest)
     for item in in_canonical_order(call.items):
-        state.update(_blanked(item))
+        blanked = dialect.blanked(item)
+        ids.extend(blanked.ids)
+        state.update(blanked.digest)
         state.update(b"\0")
-    return Pointer(state.digest(), tuple(ids))
+    return Pointer(state.digest(), tuple(ids)) if ids else None
 
 
-def _blanked(item: Item) -> bytes:
-    message = msgspec.json.decode(item.raw)
-    if item.answers is not None:
-        message["content"] = None
-    return canonical(message)
+def _all(call: Call) -> Iterator[Item]:
+    yield from call.context
+    yield from in_canonical_order(call.items)
 
 
-def _mask_content(message: dict[str, Any], literals: list[str]) -> None:
-    content = message.get("content")
-    if isinstance(content, str):
-        message["content"] = _scrubbed(content, literals)
-    elif isinstance(content, list):
-        for part in content:
-            if isinstance(part, dict) and isinstance(part.get("text"), str):
-                part["text"] = _scrubbed(part["text"], literals)
+# --- for dialects ---
 
 
-def _scrubbed(text: str, literals: list[str]) -> str:
+def scrub(text: str, literals: list[str]) -> str:
+    """The text masked; its literals are added to ``literals``."""
     shown, found = mask.scrub(text)
     literals.extend(found)
     return shown
 
 
-def _without_ids(message: dict[str, Any]) -> dict[str, Any]:
-    """The message without call ids, nulls and cache marks."""
-    shown = {key: value for key, value in message.items() if value is not None and key != "cache_control"}
-    shown.pop("tool_call_id", None)
-    calls = shown.get("tool_calls")
-    if isinstance(calls, list):
-        shown["tool_calls"] = [
-            {key: part for key, part in call.items() if key != "id"} if isinstance(call, dict) else call
-            for call in calls
-        ]
-    return shown
+def texts(value: Any) -> list[str]:
+    """All texts in a JSON value; what is JSON in a text, as tool arguments are, is looked into."""
+    if isinstance(value, str):
+        if value[:1] in ("{", "["):
+            try:
+                return [value, *texts(msgspec.json.decode(value))]
+            except (msgspec.DecodeError, RecursionError):
+                return [value]
+        return [value]
+    if isinstance(value, list):
+        return [text for part in value for text in texts(part)]
+    if isinstance(value, dict):
+        return [text for part in value.values() for text in texts(part)]
+    return []

@@ -26,7 +26,6 @@ from agentstate.core.model import (
     SessionStatus,
 )
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
-from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect, check_content_type
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
@@ -84,7 +83,7 @@ class Answering:
             raise ShuttingDown("the proxy is stopping; ask again")
         content_type = next((value for name, value in request.headers if name.lower() == "content-type"), "")
         check_content_type(content_type)
-        call = dialect.parse(request.method, request.normal, request.body)
+        call = dialect.parse(request.method, request.normal, request.body, request.query)
         asked_print = fingerprint.of(call)
         session = self.parts.journal.facts.session(request.session)
         if session is None:
@@ -227,7 +226,7 @@ class Answering:
         request, session = asked.request, asked.session
         if session.status is SessionStatus.PAUSED:
             raise SessionPaused(_why_paused(session))
-        provider = self.parts.providers.for_dialect(registry.provider_dialect(asked.call.path))
+        provider = self.parts.providers.for_dialect(asked.dialect.provider)
         question = Question(
             request.method, request.path, request.query, forwarded(request.headers, provider.credentials()),
             request.body,

@@ -26,9 +26,7 @@ from agentstate.store.rows import Begun, Ending, NewStep
 
 log = logging.getLogger("agentstate")
 AFTER_DONE_S = 2.0  # how long the end of a stream is waited for after its [DONE]
-# A stream is told from a plain body by its first byte, not by its content type: providers mislabel both ways.
 _BLANK = b"\xef\xbb\xbf \t\r\n"
-_NO_EVENT = (b"{", b"[", b"<")
 _CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
 _KEY_PARAMETERS = frozenset({"key", "api_key", "api-key", "token", "access_token"})
 _SHORTEST_SECRET = 8  # shorter ones would blot out ordinary text
@@ -151,7 +149,7 @@ async def _plain_end(job: Job, body: bytes) -> None:
     verdict = job.dialect.judge(job.call, body)
     if verdict.fault:
         raise UpstreamInvalid(f"provider {job.provider.name}: {verdict.fault}")
-    await _commit(job, State.COMPLETED, body, verdict, Shape())
+    await _finish(job, body, verdict, Shape())
     recording = job.live.recording
     recording.begin(job.status, job.headers, Shape())
     recording.end(body)
@@ -161,6 +159,7 @@ async def _stream(job: Job, reply: Reply) -> None:
     """Show text as it comes; keep back everything from the first finish reason or tool call on."""
     gate = job.dialect.gate(job.call)
     recording = job.live.recording
+    recording.heartbeat = gate.heartbeat
     loop = asyncio.get_running_loop()
     shown = 0
     sniffed = False
@@ -170,7 +169,7 @@ async def _stream(job: Job, reply: Reply) -> None:
                 _take(job, chunk)
                 if not sniffed and (start := b"".join(job.received).lstrip(_BLANK)):
                     sniffed = True
-                    if start[:1] in _NO_EVENT:
+                    if not job.dialect.is_stream(job.call, start):
                         async for more in reply.chunks:
                             _take(job, more)
                         await _plain_end(job, b"".join(job.received))
@@ -193,7 +192,7 @@ async def _stream_end(job: Job, gate: Gate, shown: int) -> None:
     if verdict.fault:
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
     body = b"".join(job.received)
-    await _commit(job, State.COMPLETED, body, verdict, job.call.shape)
+    await _finish(job, body, verdict, job.call.shape)
     job.live.recording.end(body[shown:])
 
 
@@ -212,6 +211,12 @@ async def _refusal(job: Job, reply: Reply) -> None:
     await _commit(job, State.FAILED, body, Verdict(), Shape(), error=error)
     job.live.recording.begin(reply.status, job.headers, Shape())
     job.live.recording.end(body)
+
+
+async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> None:
+    """Commit a whole answer; one in which the provider says that it failed is given on, and is a failed attempt."""
+    state = State.FAILED if verdict.failed else State.COMPLETED
+    await _commit(job, state, body, verdict, shape, error=verdict.failed)
 
 
 async def _commit(

@@ -23,7 +23,7 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
         raise ShuttingDown("the proxy is stopping; ask again")
     if request.session:
         parts.presence.speaks_for(request.connection, request.session, None)
-    provider = parts.providers.for_dialect(registry.provider_dialect(request.normal))
+    provider = parts.providers.for_dialect(registry.provider_kind(request.normal))
     credentials = provider.credentials()
     drop = {"host", "content-length", "expect"}
     if credentials:

@@ -12,8 +12,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from agentstate.core import divergence, fingerprint, mask
 from agentstate.core.divergence import Diverged, Unread
 from agentstate.core.model import Call, Fingerprint, Match
@@ -48,12 +46,14 @@ class Rematch:
                 self._keep_renaming(run, dict(renamings)[found[0]] or {})
                 return found
         if replay.pointer != "off":
-            asked = volatile.pointer(call)
+            dialect = registry.BY_NAME[call.dialect]
+            asked = volatile.pointer(dialect, call)
             if asked is not None and self._may_point(session, asked.ids):
                 same = [
                     (step, Match.POINTER)
                     for step, old in candidates
-                    if old.model == call.model and volatile.pointer(old) == asked
+                    if (old.dialect, old.model) == (call.dialect, call.model)
+                    and volatile.pointer(dialect, old) == asked
                 ]
                 return divergence.only(same)
         return None
@@ -79,15 +79,17 @@ class Rematch:
     def _renaming(self, step: int, run: int, old: Call, call: Call) -> dict[str, str] | None:
         """The renaming under which the recorded call is this one; ``None``: there is none that may be used."""
         user_text = self._parts.settings.replay.masked_user_text
-        if old.frame != call.frame or len(old.items) != len(call.items):
+        alike = old.dialect == call.dialect and old.frame == call.frame
+        if not alike or len(old.items) != len(call.items) or len(old.context) != len(call.context):
             return None
-        # What is not masked must be equal; that is looked at first, as it costs nothing.
-        if any(
-            was.role != is_.role or (was.digest != is_.digest and not volatile.is_masked(was, user_text))
-            for was, is_ in zip(old.items, call.items, strict=True)
-        ):
-            return None
-        was, is_ = volatile.masked(old, user_text), volatile.masked(call, user_text)
+        dialect = registry.BY_NAME[call.dialect]
+        # What differs must be equal once it is masked; that is looked at first, as it costs little.
+        for was_item, is_item in zip((*old.context, *old.items), (*call.context, *call.items), strict=True):
+            if was_item.digest != is_item.digest:
+                one, two = (volatile.scrubbed(dialect, item, user_text) for item in (was_item, is_item))
+                if was_item.role != is_item.role or one.digest != two.digest:
+                    return None
+        was, is_ = volatile.masked(dialect, old, user_text), volatile.masked(dialect, call, user_text)
         if was.skeleton != is_.skeleton:
             return None
         # One renaming holds for a whole run.
@@ -96,7 +98,7 @@ class Rematch:
         if renamed is None:
             return None
         # What is not masked may speak of it too: "on the 14th" means something else once today is another day.
-        plain = [text for item in call.items if not volatile.is_masked(item, user_text) for text in _texts_of(item.raw)]
+        plain = is_.plain
         back = {is_: was for was, is_ in renamed.items()}
         told = mask.quotes([*self._answer_texts(step), *plain], renamed) or mask.quotes(plain, back)
         return None if told else renamed
@@ -106,8 +108,7 @@ class Rematch:
         answer = self._parts.journal.read.answer(step)
         dialect = registry.BY_NAME[answer.dialect]
         plain = dialect.convert(answer.shape, type(answer.shape)(), answer.body)
-        value = msgspec.json.decode(plain)
-        return [text for choice in value.get("choices") or () for text in _texts(choice)]
+        return volatile.texts(dialect.spoken(plain))
 
     def _may_point(self, session: SessionRow, ids: tuple[str, ...]) -> bool:
         """Whether all ids were handed out by this session's journal, each once, for tools that may be called again."""
@@ -179,23 +180,3 @@ def _diff(recorded: bytes, asked: bytes) -> list[dict[str, Any]]:
         return divergence.diff(json.loads(recorded), json.loads(asked))
     except ValueError:
         return []
-
-
-def _texts_of(raw: bytes) -> list[str]:
-    return _texts(msgspec.json.decode(raw))
-
-
-def _texts(value: Any) -> list[str]:
-    """All texts in a JSON value; what is JSON in a text, as tool arguments are, is looked into."""
-    if isinstance(value, str):
-        if value[:1] in ("{", "["):
-            try:
-                return [value, *_texts(msgspec.json.decode(value))]
-            except (msgspec.DecodeError, RecursionError):
-                return [value]
-        return [value]
-    if isinstance(value, list):
-        return [text for part in value for text in _texts(part)]
-    if isinstance(value, dict):
-        return [text for part in value.values() for text in _texts(part)]
-    return []

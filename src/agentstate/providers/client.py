@@ -24,6 +24,9 @@ HOP_BY_HOP = frozenset(
     }
 )  # fmt: skip
 
+# What a connection field nearly always says; it names no header that would have to go.
+_NO_NAMES = frozenset({"close", "keep-alive", ""})
+
 
 @dataclass(slots=True)
 class Reply:
@@ -56,11 +59,17 @@ class Client(Protocol):
 
 def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
     """The headers less those that belong to the connection, the ones it names among them."""
-    found = list(headers)
-    named = {
-        token.strip().lower() for name, value in found if name.lower() == "connection" for token in value.split(",")
-    }
-    return [(name, value) for name, value in found if name.lower() not in HOP_BY_HOP and name.lower() not in named]
+    kept: Headers = []
+    named: set[str] = set()
+    for pair in headers:
+        low = pair[0].lower()
+        if low not in HOP_BY_HOP:
+            kept.append(pair)
+        elif low == "connection":
+            named.update(token.strip().lower() for token in pair[1].split(","))
+    if named - _NO_NAMES:
+        return [pair for pair in kept if pair[0].lower() not in named]
+    return kept
 
 
 class SimulatedClient:

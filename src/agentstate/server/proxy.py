@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from agentstate.dialects import registry, sse
+from agentstate.dialects import registry
 from agentstate.engine.answer import Answering
 from agentstate.engine.core import Parts
 from agentstate.engine.presence import Connection
@@ -203,9 +203,13 @@ async def _stream(send: Send, connection: Connection, answer: Answer) -> bool:
         if connection.closed:
             return False
         async for data, last in recording.follow(HEARTBEAT_S):
-            # Nothing to show for a while: a comment between events keeps the client waiting.
+            # Nothing to show for a while: what the dialect allows between events keeps the client waiting.
             await send(
-                {"type": "http.response.body", "body": data if data or last else sse.KEEP_ALIVE, "more_body": not last}
+                {
+                    "type": "http.response.body",
+                    "body": data if data or last else recording.heartbeat(),
+                    "more_body": not last,
+                }
             )
             if connection.closed:
                 return last

@@ -121,8 +121,8 @@ class Writer:
         """Run ``work`` in the next transaction; the future resolves after it, and an fsync if ``durable``.
 
         ``name`` names the fact; ``size``: bytes that it may have to store; ``then`` is called in the event loop after
-        the commit, whether or not anybody waits for the future; ``alone``: nothing else is going on, so there is no other
-        write to wait for, and nobody whom a quick fsync would hold up. The future may raise ``StoreError``.
+        the commit, whether or not anybody waits for the future; ``alone``: nothing else is going on: there is no
+        other write to wait for, and nobody whom a quick fsync would hold up. The future may raise ``StoreError``.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentstate.core import fingerprint
-from agentstate.dialects.pure import Pure
+from agentstate.dialects import registry
 from agentstate.errors import BadRequest
 from tests.support import traffic
 from tests.unit.core.profile import examples
@@ -116,7 +116,7 @@ def test_method_path_and_dialect_count() -> None:
     keys = {fingerprint.of(CHAT.parse("POST", "chat/completions", body)).key}
     keys.add(fingerprint.of(CHAT.parse("PUT", "chat/completions", body)).key)
     keys.add(fingerprint.of(CHAT.parse("POST", "completions", body)).key)
-    keys.add(fingerprint.of(Pure().parse("POST", "chat/completions", body)).key)
+    keys.add(fingerprint.of(registry.PURE.parse("POST", "chat/completions", body)).key)
     assert len(keys) == 4
 
 
@@ -339,7 +339,7 @@ def test_json_that_only_a_lenient_parser_takes_is_a_question_by_its_bytes(name: 
     b'{"model":"m","messages":[{"role":"user","content":"\xff"}]}', b'{"x":"\xc3\x28"}', b'{"a":' + b"[" * 100_000,
 ])  # fmt: skip
 def test_what_no_provider_could_read_is_a_bad_request(body: bytes) -> None:
-    for dialect in (CHAT, Pure()):
+    for dialect in (CHAT, registry.PURE):
         with pytest.raises(BadRequest):
             dialect.parse("POST", "chat/completions", body)
 

@@ -42,8 +42,8 @@ def test_only_posts_to_known_paths_have_a_dialect() -> None:
 
 
 def test_anthropic_paths_go_to_that_kind_of_provider() -> None:
-    assert registry.provider_dialect("messages") == registry.provider_dialect("messages/count_tokens") == "anthropic"
-    assert registry.provider_dialect("chat/completions") == registry.provider_dialect("models") == "openai"
+    assert registry.provider_kind("messages") == registry.provider_kind("messages/count_tokens") == "anthropic"
+    assert registry.provider_kind("chat/completions") == registry.provider_kind("models") == "openai"
 
 
 def test_dialects_are_found_by_the_names_that_the_journal_keeps() -> None:

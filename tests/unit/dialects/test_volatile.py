@@ -45,14 +45,14 @@ def _replace(value: Any) -> Any:
 
 def matches(one: Any, two: Any, user_text: bool = False) -> bool:
     """Whether two bodies differ in volatile text alone, one to one."""
-    was, is_ = volatile.masked(parsed(one), user_text), volatile.masked(parsed(two), user_text)
+    was, is_ = volatile.masked(CHAT, parsed(one), user_text), volatile.masked(CHAT, parsed(two), user_text)
     return was.skeleton == is_.skeleton and mask.renaming(was.literals, is_.literals) is not None
 
 
 def test_clock_in_system_text_and_tool_results_is_masked() -> None:
     assert parsed(BODY).body != parsed(later(BODY)).body
     assert matches(BODY, later(BODY))
-    assert volatile.masked(parsed(BODY)).literals == (OLD, OLD, OLD)
+    assert volatile.masked(CHAT, parsed(BODY)).literals == (OLD, OLD, OLD)
 
 
 def test_developer_text_is_masked() -> None:
@@ -117,8 +117,8 @@ def test_call_ids_renamed_one_to_one_are_the_same_question() -> None:
 def test_masking_leaves_the_call_as_it_was() -> None:
     call = parsed(BODY)
     before = call.body
-    volatile.masked(call, user_text=True)
-    volatile.pointer(call)
+    volatile.masked(CHAT, call, user_text=True)
+    volatile.pointer(CHAT, call)
     assert call.body == before
     assert call.before + call.separator.join(item.raw for item in call.items) + call.after == before
 
@@ -128,14 +128,14 @@ def test_masking_leaves_the_call_as_it_was() -> None:
 
 def test_pointer_is_the_request_less_its_tool_results() -> None:
     body = replaced(BODY, ("messages", 3, "content"), "something else altogether")
-    found, other = volatile.pointer(parsed(BODY)), volatile.pointer(parsed(body))
+    found, other = volatile.pointer(CHAT, parsed(BODY)), volatile.pointer(CHAT, parsed(body))
     assert found is not None and found == other
     assert found.ids == ("call_a", "call_b")
 
 
 def test_request_without_tool_results_points_nowhere() -> None:
-    assert volatile.pointer(parsed(BODIES["plain"])) is None
-    assert volatile.pointer(parsed(BODIES["functions"])) is None
+    assert volatile.pointer(CHAT, parsed(BODIES["plain"])) is None
+    assert volatile.pointer(CHAT, parsed(BODIES["functions"])) is None
 
 
 COUNTING = (
@@ -147,8 +147,8 @@ COUNTING = (
 @pytest.mark.parametrize("path", COUNTING)
 def test_pointer_differs_where_anything_but_a_result_differs(path: Any) -> None:
     other = replaced(BODY, path, at(BODY, path) + "x")
-    assert volatile.pointer(parsed(other)) != volatile.pointer(parsed(BODY))
+    assert volatile.pointer(CHAT, parsed(other)) != volatile.pointer(CHAT, parsed(BODY))
 
 
 def test_pointer_differs_where_results_are_missing() -> None:
-    assert volatile.pointer(parsed(removed(BODY, ("messages", 4)))) != volatile.pointer(parsed(BODY))
+    assert volatile.pointer(CHAT, parsed(removed(BODY, ("messages", 4)))) != volatile.pointer(CHAT, parsed(BODY))
