@@ -105,7 +105,7 @@ def test_the_wrappers_need_no_framework_to_be_imported(module: Module) -> None:
 def test_each_library_of_the_outside_has_one_home() -> None:
     """Its errors are mapped where it is imported."""
     allowed = {
-        "aiohttp": {"providers"},
+        "httptools": {"providers"},
         "sqlite3": {"store"},
         "uvicorn": {"server"},
         "starlette": {"server"},

@@ -11,8 +11,8 @@ import agentstate
 from tests.house.pages import ROOT, table
 
 HEAVY = {
-    "aiohttp", "crewai", "genai_prices", "httpx", "langchain_core", "langchain_openai", "msgspec", "openai", "pydantic",
-    "pydantic_settings", "rich", "sqlite3", "starlette", "typer", "uvicorn", "yarl", "zstandard",
+    "crewai", "genai_prices", "httpx", "langchain_core", "langchain_openai", "msgspec", "openai", "pydantic",
+    "pydantic_settings", "rich", "sqlite3", "starlette", "typer", "uvicorn", "zstandard",
 }  # fmt: skip
 ALSO = {"asyncio", "http.client", "importlib.metadata", "ssl", "tomllib"}  # of the standard library, and slow to load
 
@@ -61,7 +61,7 @@ def test_help_of_the_command_line_starts_without_server_and_frameworks() -> None
         "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n    main()"
     )
     assert not {part.partition(".")[0] for part in loaded} & {
-        "aiohttp",
+        "httptools",
         "uvicorn",
         "starlette",
         "openai",

@@ -13,7 +13,8 @@ import pytest
 
 from agentstate.errors import StepTaken, StoreError
 from agentstate.store import writer as writer_module
-from agentstate.store.journal import Journal, _begin_step
+from agentstate.store.journal import Journal
+from agentstate.store.transactions import begin_step
 from agentstate.store.writer import SMALL_BYTES
 from tests.store.kit import Book, call
 
@@ -196,7 +197,7 @@ async def test_a_step_that_was_rolled_back_leaves_no_body_and_no_number(book: Bo
     new = book.new(run, call("never"))
 
     def work(conn: sqlite3.Connection) -> None:
-        _begin_step(conn, book.journal._counters, new)
+        begin_step(conn, book.journal._counters, new)
         raise StepTaken("too late")
 
     with pytest.raises(StepTaken):

@@ -147,8 +147,9 @@ class Verdict:
 
     ``usage``: the provider's own usage object, as JSON text, or empty when it gave none. ``broken``: a token limit cut
     the arguments of a tool call, so that they do not parse. ``failed``: the provider ended the answer by saying that it
-    failed, and why: the agent is told so in the provider's bytes, but it is no answer. ``answer_id``: the name under which the provider holds the
-    answer for later requests; empty: it does not.
+    failed, and why: the agent is told so in the provider's bytes, but it is no answer.
+
+    ``answer_id``: the name under which the provider holds the answer for later requests; empty: it does not.
     """
 
     fault: str = ""

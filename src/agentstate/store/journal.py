@@ -13,7 +13,6 @@ import os
 import sqlite3
 from collections.abc import Callable
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,20 +20,19 @@ from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.branching import lineage
 from agentstate.core.model import RunState, SessionStatus, State
-from agentstate.errors import Conflict, StepTaken, StoreError, StoreReadOnly
-from agentstate.store import bodies
+from agentstate.errors import Conflict, StoreError, StoreReadOnly
+from agentstate.store import transactions
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
 from agentstate.store.reader import Reader
-from agentstate.store.rows import Begun, Ending, NewRunRow, NewStep, SessionRow, shape_code
+from agentstate.store.rows import Begun, Ending, NewRunRow, NewStep, SessionRow
 from agentstate.store.sqlite import named
 from agentstate.store.writer import Writer
 
 T = TypeVar("T")
 log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
-_BOOT = "boot"  # of the machine on which the journal is open; empty: closed cleanly
 
 
 class Journal:
@@ -61,7 +59,7 @@ class Journal:
         self.lock.take()
         try:
             self._writer.start()
-            self._writer.write_now("interrupt_steps", _recover)
+            self._writer.write_now("interrupt_steps", transactions.recover)
             self.read = Reader(self.path, self._busy_s, self._writer.lend)
             self.facts = Facts(self.read)
         except BaseException:
@@ -78,7 +76,7 @@ class Journal:
         """Write what is queued and let go of the file."""
         self.closed = True
         try:
-            self._writer.write_now("close", lambda conn: _remember_boot(conn, ""))
+            self._writer.write_now("close", lambda conn: transactions.remember_boot(conn, ""))
         except StoreError as error:
             log.warning("the journal could not be closed cleanly: %s", error)
         # The last connection to close folds the write-ahead log into the file, and must be one that may write.
@@ -107,7 +105,7 @@ class Journal:
                 return
             now = clock.now()
             session = conn.execute(_SQL["add_session"], {"key": key, "now": now}).lastrowid
-            _new_branch(conn, session or 0, None, 0, reason, None, now)
+            transactions.new_branch(conn, session or 0, None, 0, reason, None, now)
 
         await self._write("open_session", work, durable=False)
         found = self.read.session(key)
@@ -122,9 +120,9 @@ class Journal:
             if conn.execute("select 1 from run where session = ? and name = ?", (run.session, run.name)).fetchone():
                 return
             if run.replaces is not None:
-                _move_run(conn, run.replaces, RunState.FENCED, None, now)
+                transactions.move_run(conn, run.replaces, RunState.FENCED, None, now)
             if run.generation:
-                _new_branch(conn, run.session, None, 0, "generation", None, now)
+                transactions.new_branch(conn, run.session, None, 0, "generation", None, now)
             base = conn.execute("select steps from session where id = ?", (run.session,)).fetchone()[0]
             if run.generation or run.evidence == "none":
                 base = 0
@@ -159,7 +157,7 @@ class Journal:
         """A run is over, or fenced off. Raises ``IllegalTransition``."""
         await self._write(
             "end_run",
-            lambda conn: _move_run(conn, run, state, exit_code, clock.now()),
+            lambda conn: transactions.move_run(conn, run, state, exit_code, clock.now()),
             then=lambda: self._forget(session),
         )
 
@@ -193,7 +191,7 @@ class Journal:
                 values = {"session": session.id, "branch": branch, "upto": min(upto, step_number)}
                 row = conn.execute(self.read.sql["opening_after"], values).fetchone()
                 opening = row[0] if row else opening
-            made = _new_branch(conn, session.id, head, step_number, "rollback", opening, now)
+            made = transactions.new_branch(conn, session.id, head, step_number, "rollback", opening, now)
             status = {"session": session.id, "status": SessionStatus.RUNNING.value, "note": "", "now": now}
             conn.execute(_SQL["set_status"], status)
             return made
@@ -212,7 +210,7 @@ class Journal:
         process; the fsync comes at the latest with that of its answer, before anything is released."""
         return self._writer.submit(
             "begin_step",
-            lambda conn: _begin_step(conn, self._counters, new),
+            lambda conn: transactions.begin_step(conn, self._counters, new),
             durable=False,
             size=len(new.call.body),
             then=lambda: self._began(new),
@@ -224,7 +222,7 @@ class Journal:
         lifecycle.move_step(was, State.IN_FLIGHT)
         return await self._write(
             "begin_attempt",
-            lambda conn: _begin_attempt(conn, self._counters, step, was, new),
+            lambda conn: transactions.begin_attempt(conn, self._counters, step, was, new),
             durable=False,
             then=lambda: self._began(new),
             size=len(new.call.body),
@@ -238,7 +236,9 @@ class Journal:
     async def end_step(self, ending: Ending, alone: bool = False) -> None:
         """An attempt is over: its answer, usage, cost and state, in one transaction."""
         lifecycle.move_step(State.IN_FLIGHT, ending.state)
-        await self._writer.submit("end_step", lambda conn: _end_step(conn, self._counters, ending), alone=alone)
+        await self._writer.submit(
+            "end_step", lambda conn: transactions.end_step(conn, self._counters, ending), alone=alone
+        )
 
     async def interrupt_step(self, step: int) -> None:
         """A step whose end could not be recorded is not in flight any more."""
@@ -273,7 +273,7 @@ class Journal:
     def note_cut(self, run: int, step: int, at: float) -> asyncio.Future[Any]:
         """The run's reader of the step left before the last byte, ``at`` that time. Nobody waits for it: it is kept on
         best effort, its loss only costs money."""
-        work = partial(_note_cut, run=run, step=step, at=at)
+        work = partial(transactions.note_cut, run=run, step=step, at=at)
         future = self._writer.submit("cut", work, durable=False)
         future.add_done_callback(_log_loss)
         return future
@@ -286,118 +286,3 @@ class Journal:
 def _log_loss(done: asyncio.Future[Any]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
         log.warning("a note was not kept: %s", error)
-
-
-def _note_cut(conn: sqlite3.Connection, run: int, step: int, at: float) -> None:
-    conn.execute(_SQL["cut"], {"run": run, "step": step, "now": at})
-
-
-def _recover(conn: sqlite3.Connection) -> None:
-    """Put a journal that was left without a farewell in order.
-
-    Steps in flight are interrupted. Where the whole machine went down, the last hand-outs may be lost, as they are
-    committed without an fsync of their own: open runs could be given an answer twice, so nothing is replayed into
-    them any more. New runs are not concerned.
-    """
-    now = clock.now()
-    row = conn.execute(_SQL["get_meta"], (_BOOT,)).fetchone()
-    boot = clock.boot_id()
-    if row is not None and row[0] and row[0] != boot:
-        conn.execute(_SQL["seal_runs"])
-    _remember_boot(conn, boot)
-    conn.execute(_SQL["interrupt_attempts"], {"now": now})
-    conn.execute(_SQL["interrupt_steps"])
-
-
-def _remember_boot(conn: sqlite3.Connection, boot: str) -> None:
-    conn.execute(_SQL["set_meta"], {"key": _BOOT, "value": boot})
-
-
-def _new_branch(
-    conn: sqlite3.Connection,
-    session: int,
-    parent: int | None,
-    upto: int,
-    reason: str,
-    opening: bytes | None,
-    now: float,
-) -> int:
-    values = {"session": session, "parent": parent, "upto": upto, "reason": reason, "opening": opening, "now": now}
-    branch = conn.execute(_SQL["add_branch"], values).lastrowid or 0
-    conn.execute(_SQL["set_head"], {"session": session, "head": branch, "now": now})
-    return branch
-
-
-def _move_run(conn: sqlite3.Connection, run: int, to: RunState, exit_code: int | None, now: float) -> None:
-    row = conn.execute("select state from run where id = ?", (run,)).fetchone()
-    if row is None or row[0] == to.value:
-        return
-    lifecycle.move_run(RunState(row[0]), to)
-    values = {"run": run, "state": to.value, "now": None if to is RunState.OPEN else now, "exit_code": exit_code}
-    conn.execute(_SQL["set_run_state"], values)
-
-
-def _begin_step(conn: sqlite3.Connection, counters: Counters, new: NewStep) -> Begun:
-    now = clock.now()
-    call = new.call
-    step, number = counters.step(conn), counters.number(conn, new.session)
-    frame, node = bodies.put_frame(conn, counters, call), bodies.put_transcript(conn, counters, call)
-    conn.execute(
-        _SQL["begin_step"],
-        (
-            step, new.session, number, new.branch, new.run, new.kind, call.dialect, call.method, call.path, call.model,
-            shape_code(call.shape), new.fingerprint.key, new.fingerprint.tip, frame, node,
-            counters.tick(conn, new.session), new.hint, new.retry_key, now, new.provider, new.outcome,
-        ),
-    )  # fmt: skip
-    if new.opening:
-        conn.execute(_SQL["set_opening"], {"branch": new.branch, "opening": new.fingerprint.key})
-    _note_run(conn, new, now)
-    return Begun(step, number, 1)
-
-
-def _begin_attempt(conn: sqlite3.Connection, counters: Counters, step: int, was: State, new: NewStep) -> Begun:
-    now = clock.now()
-    tick = counters.tick(conn, new.session)
-    conn.execute(_SQL["tick"], {"session": new.session, "tick": tick, "now": now})
-    values = {"step": step, "was": was.value, "stream": shape_code(new.call.shape)}
-    row = conn.execute(_SQL["again"], values).fetchone()
-    if row is None:
-        raise StepTaken("the step was taken up by another request meanwhile; ask again")
-    attempt, number = row
-    sent = {"step": step, "n": attempt, "run": new.run, "provider": new.provider, "now": now}
-    conn.execute(_SQL["add_attempt"], sent)
-    served = {"run": new.run, "outcome": new.outcome, "match": "strict", "now": now}
-    conn.execute(_SQL["serve"], {**served, "step": step, "hint": new.hint})
-    _note_run(conn, new, now)
-    return Begun(step, number, attempt)
-
-
-def _note_run(conn: sqlite3.Connection, new: NewStep, now: float) -> None:
-    """What a new question says of its run: steps that the agent carries itself, the range of its step numbers."""
-    served = {"run": new.run, "outcome": "carried", "match": "strict", "hint": None, "now": now}
-    for other in new.carried:
-        conn.execute(_SQL["serve"], {**served, "step": other})
-    if new.hint is not None:
-        conn.execute(_SQL["widen_hint"], {"run": new.run, "hint": new.hint})
-
-
-def _end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> None:
-    verdict = ending.verdict
-    codec, head = bodies.packed(ending.head)
-    key = sha256(ending.body).digest() if ending.body else None
-    body_codec, body = bodies.packed(ending.body)
-    try:
-        conn.execute(
-            _SQL["end_step"],
-            (
-                ending.step, ending.attempt, ending.status, bytes([codec]) + head, int(ending.released), verdict.model,
-                verdict.usage, ending.cost, ending.error, int(verdict.broken), clock.now(), ending.session,
-                ending.state.value, shape_code(ending.shape), counters.tick(conn, ending.session), key, body_codec,
-                len(ending.body), body,
-            ),
-        )  # fmt: skip
-    except sqlite3.IntegrityError as error:
-        raise StepTaken(str(error)) from error
-    for call in verdict.calls if ending.state is State.COMPLETED else ():
-        conn.execute(_SQL["add_call"], (ending.step, call.choice, call.index, call.call_id, call.name))

@@ -57,7 +57,9 @@ async def _ask(answering: Answering, run: str, connection: Connection) -> Answer
 
 
 @pytest.mark.parametrize("broken", [False, True])
-async def test_a_later_run_waits_for_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool) -> None:
+async def test_a_later_run_waits_for_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
     parts = _parts(tmp_path)
     try:
         answering = Answering(parts)

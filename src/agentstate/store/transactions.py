@@ -1,0 +1,136 @@
+"""Owns what each fact writes: the statements of one transaction. Must not open, commit or wait.
+
+Invariant: all of a fact is written or, by an exception, none of it; times come in with the fact or from the clock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from hashlib import sha256
+
+from agentstate import clock
+from agentstate.core import lifecycle
+from agentstate.core.model import RunState, State
+from agentstate.errors import StepTaken
+from agentstate.store import bodies
+from agentstate.store.counters import Counters
+from agentstate.store.rows import Begun, Ending, NewStep, shape_code
+from agentstate.store.sqlite import named
+
+_SQL = named("write.sql")
+_BOOT = "boot"  # of the machine on which the journal is open; empty: closed cleanly
+
+
+def note_cut(conn: sqlite3.Connection, run: int, step: int, at: float) -> None:
+    conn.execute(_SQL["cut"], {"run": run, "step": step, "now": at})
+
+
+def recover(conn: sqlite3.Connection) -> None:
+    """Put a journal that was left without a farewell in order.
+
+    Steps in flight are interrupted. Where the whole machine went down, the last hand-outs may be lost, as they are
+    committed without an fsync of their own: open runs could be given an answer twice, so nothing is replayed into
+    them any more. New runs are not concerned.
+    """
+    now = clock.now()
+    row = conn.execute(_SQL["get_meta"], (_BOOT,)).fetchone()
+    boot = clock.boot_id()
+    if row is not None and row[0] and row[0] != boot:
+        conn.execute(_SQL["seal_runs"])
+    remember_boot(conn, boot)
+    conn.execute(_SQL["interrupt_attempts"], {"now": now})
+    conn.execute(_SQL["interrupt_steps"])
+
+
+def remember_boot(conn: sqlite3.Connection, boot: str) -> None:
+    conn.execute(_SQL["set_meta"], {"key": _BOOT, "value": boot})
+
+
+def new_branch(
+    conn: sqlite3.Connection,
+    session: int,
+    parent: int | None,
+    upto: int,
+    reason: str,
+    opening: bytes | None,
+    now: float,
+) -> int:
+    values = {"session": session, "parent": parent, "upto": upto, "reason": reason, "opening": opening, "now": now}
+    branch = conn.execute(_SQL["add_branch"], values).lastrowid or 0
+    conn.execute(_SQL["set_head"], {"session": session, "head": branch, "now": now})
+    return branch
+
+
+def move_run(conn: sqlite3.Connection, run: int, to: RunState, exit_code: int | None, now: float) -> None:
+    row = conn.execute("select state from run where id = ?", (run,)).fetchone()
+    if row is None or row[0] == to.value:
+        return
+    lifecycle.move_run(RunState(row[0]), to)
+    values = {"run": run, "state": to.value, "now": None if to is RunState.OPEN else now, "exit_code": exit_code}
+    conn.execute(_SQL["set_run_state"], values)
+
+
+def begin_step(conn: sqlite3.Connection, counters: Counters, new: NewStep) -> Begun:
+    now = clock.now()
+    call = new.call
+    step, number = counters.step(conn), counters.number(conn, new.session)
+    frame, node = bodies.put_frame(conn, counters, call), bodies.put_transcript(conn, counters, call)
+    conn.execute(
+        _SQL["begin_step"],
+        (
+            step, new.session, number, new.branch, new.run, new.kind, call.dialect, call.method, call.path, call.model,
+            shape_code(call.shape), new.fingerprint.key, new.fingerprint.tip, frame, node,
+            counters.tick(conn, new.session), new.hint, new.retry_key, now, new.provider, new.outcome,
+        ),
+    )  # fmt: skip
+    if new.opening:
+        conn.execute(_SQL["set_opening"], {"branch": new.branch, "opening": new.fingerprint.key})
+    note_run(conn, new, now)
+    return Begun(step, number, 1)
+
+
+def begin_attempt(conn: sqlite3.Connection, counters: Counters, step: int, was: State, new: NewStep) -> Begun:
+    now = clock.now()
+    tick = counters.tick(conn, new.session)
+    conn.execute(_SQL["tick"], {"session": new.session, "tick": tick, "now": now})
+    values = {"step": step, "was": was.value, "stream": shape_code(new.call.shape)}
+    row = conn.execute(_SQL["again"], values).fetchone()
+    if row is None:
+        raise StepTaken("the step was taken up by another request meanwhile; ask again")
+    attempt, number = row
+    sent = {"step": step, "n": attempt, "run": new.run, "provider": new.provider, "now": now}
+    conn.execute(_SQL["add_attempt"], sent)
+    served = {"run": new.run, "outcome": new.outcome, "match": "strict", "now": now}
+    conn.execute(_SQL["serve"], {**served, "step": step, "hint": new.hint})
+    note_run(conn, new, now)
+    return Begun(step, number, attempt)
+
+
+def note_run(conn: sqlite3.Connection, new: NewStep, now: float) -> None:
+    """What a new question says of its run: steps that the agent carries itself, the range of its step numbers."""
+    served = {"run": new.run, "outcome": "carried", "match": "strict", "hint": None, "now": now}
+    for other in new.carried:
+        conn.execute(_SQL["serve"], {**served, "step": other})
+    if new.hint is not None:
+        conn.execute(_SQL["widen_hint"], {"run": new.run, "hint": new.hint})
+
+
+def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> None:
+    verdict = ending.verdict
+    codec, head = bodies.packed(ending.head)
+    key = sha256(ending.body).digest() if ending.body else None
+    body_codec, body = bodies.packed(ending.body)
+    try:
+        conn.execute(
+            _SQL["end_step"],
+            (
+                ending.step, ending.attempt, ending.status, bytes([codec]) + head, int(ending.released), verdict.model,
+                verdict.usage, ending.cost, ending.error, int(verdict.broken), clock.now(), ending.session,
+                ending.state.value, shape_code(ending.shape), counters.tick(conn, ending.session), key, body_codec,
+                len(ending.body), body,
+            ),
+        )  # fmt: skip
+    except sqlite3.IntegrityError as error:
+        raise StepTaken(str(error)) from error
+    for call in verdict.calls if ending.state is State.COMPLETED else ():
+        conn.execute(_SQL["add_call"], (ending.step, call.choice, call.index, call.call_id, call.name))
