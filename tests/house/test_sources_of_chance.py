@@ -21,7 +21,7 @@ EXCEPTIONS: dict[str, tuple[set[str], str]] = {
     ),
 }
 # The event loop's own clock is what its timers are set by; nothing of it is kept or decided on.
-LOOP_CLOCK = {"engine.recorder"}
+LOOP_CLOCK = {"engine.recorder", "providers.http"}
 TASK_OWNERS = {"engine.tasks", "server.app"}
 
 

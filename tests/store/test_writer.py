@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -247,3 +248,31 @@ async def test_a_write_whose_caller_was_cancelled_is_kept_and_seen(book: Book) -
         await task
     assert (await book.ask(run, "two")).number == 1
     assert [entry.number for entry in book.entries(run, "one")] == [0]
+
+
+async def test_write_ahead_log_is_moved_when_it_has_grown_and_not_all_the_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "CHECKPOINT_BYTES", 400_000)
+    monkeypatch.setattr(writer_module, "KEPT_BYTES", 300_000)
+    monkeypatch.setattr(writer_module, "CHECK_EVERY", 4)
+    moved: list[int] = []
+    log = path.with_name(path.name + "-wal")
+    real = writer_module.Writer._checkpoint
+
+    def counted(self: writer_module.Writer) -> None:
+        before = log.stat().st_size
+        real(self)
+        if before > 400_000:
+            moved.append(before)
+
+    monkeypatch.setattr(writer_module.Writer, "_checkpoint", counted)
+    journal = Journal(path)
+    journal.open()
+    try:
+        for n in range(400):
+            await journal._writer.submit("t", _insert(f"{n:0500}"), durable=False)
+    finally:
+        journal.close()
+    assert 2 <= len(moved) <= 40  # 100 looks at it
+    assert max(moved) < 1_000_000

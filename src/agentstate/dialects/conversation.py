@@ -16,7 +16,7 @@ from agentstate.core.model import Item
 from agentstate.dialects.base import Cache, list_of, split_array
 
 _BEGINNING = 256  # bytes by which conversations are told apart
-_ALIKE = 8  # most of them with the same beginning that are kept
+_ALIKE = 4  # most of them with the same beginning that are kept
 _SHORT = 4096  # bytes of a list that is read anew sooner than looked up
 
 
@@ -40,9 +40,9 @@ class _Known:
 class Conversations:
     """Reads lists of messages. ``item_of`` makes an item of a message's bytes and value."""
 
-    def __init__(self, item_of: Callable[[bytes, dict[str, Any]], Item], most_bytes: int = 16 * 1024 * 1024) -> None:
+    def __init__(self, item_of: Callable[[bytes, dict[str, Any]], Item], most_bytes: int = 8 * 1024 * 1024) -> None:
         self._item_of = item_of
-        self._items = Cache(24 * 1024 * 1024)
+        self._items = Cache(16 * 1024 * 1024)
         self._most = most_bytes
         self._size = 0
         self._known: dict[bytes, deque[_Known]] = {}

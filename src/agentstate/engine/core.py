@@ -42,7 +42,7 @@ class Parts:
 
     @cached_property
     def client(self) -> Client:
-        """Who makes attempts. Its library takes 0.3 s to load, which a start need not wait for; see ``warm``."""
+        """Who makes attempts. It is loaded when first needed, so that a start need not wait for it; see ``warm``."""
         if self.settings.simulate.enabled:
             return SimulatedClient(self.settings.simulate)
         from agentstate.providers.http import HttpClient

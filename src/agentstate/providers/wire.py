@@ -20,7 +20,7 @@ import httptools
 
 from agentstate.errors import UpstreamFault
 
-KEEP_S = 15.0  # how long a connection that nobody uses is kept; providers close theirs after 5 s to some minutes
+KEEP_S = 55.0  # how long a connection that nobody uses is kept: many providers close theirs after a minute
 MOST_HEAD = 64 * 1024  # bytes of an answer's head; as many may come in trailers and chunk extensions without body
 MOST_UNREAD = 1024 * 1024  # bytes of a body that wait for their reader before the socket is paused
 _JOINED = 64 * 1024  # a body up to this size is copied behind its head, which costs less than a second buffer

@@ -27,6 +27,9 @@ log = logging.getLogger("agentstate")
 
 GROUP = 64  # most writes in one transaction; larger groups only add latency
 CHECKPOINT_BYTES = 16 * 1024 * 1024  # of WAL before it is moved into the file
+# What of it is kept when it begins anew: nearly all, since overwriting is quicker than growing; less than what asks for
+# a checkpoint, since its size is how much has been written.
+KEPT_BYTES = CHECKPOINT_BYTES - 1024 * 1024
 CHECK_EVERY = 128  # commits between looks at the WAL's size
 SMALL_GROUP, SMALL_BYTES = 32, 128 * 1024  # what the event loop commits itself: it takes less than waking the thread
 QUICK_S = (
@@ -214,6 +217,7 @@ class Writer:
             self._conn = connect(self._path, self._busy_s)
             prepare(self._conn, self._path)
             self._conn.execute("pragma synchronous = normal")  # the fsync of a commit is ours, see _synchronise
+            self._conn.execute(f"pragma journal_size_limit = {KEPT_BYTES}").fetchone()
             self._inode = self._path.stat().st_ino
         except BaseException as error:  # noqa: BLE001 - handed to start(), which raises it
             self._fault = error

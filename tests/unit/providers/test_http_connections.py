@@ -116,7 +116,7 @@ async def test_connection_of_http_1_0_is_reused_if_the_provider_keeps_it() -> No
 
 
 async def test_idle_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert wire.KEEP_S == 15.0
+    assert wire.KEEP_S == 55.0
     monkeypatch.setattr(wire, "KEEP_S", 0.05)
     closed = asyncio.Event()
 
