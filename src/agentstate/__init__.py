@@ -9,17 +9,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agentstate.sdk.anthropic import AgentStateAnthropic, AsyncAgentStateAnthropic
     from agentstate.sdk.crewai import wrap_crewai
     from agentstate.sdk.langchain import wrap_langchain
     from agentstate.sdk.openai import AgentStateOpenAI, AsyncAgentStateOpenAI
+    from agentstate.sdk.session import session
 
 __version__ = "0.1.0"
 
-__all__ = ["AgentStateOpenAI", "AsyncAgentStateOpenAI", "__version__", "wrap_crewai", "wrap_langchain"]
+__all__ = [
+    "AgentStateAnthropic",
+    "AgentStateOpenAI",
+    "AsyncAgentStateAnthropic",
+    "AsyncAgentStateOpenAI",
+    "__version__",
+    "session",
+    "wrap_crewai",
+    "wrap_langchain",
+]
 
 _HOME = {
+    "AgentStateAnthropic": "agentstate.sdk.anthropic",
     "AgentStateOpenAI": "agentstate.sdk.openai",
+    "AsyncAgentStateAnthropic": "agentstate.sdk.anthropic",
     "AsyncAgentStateOpenAI": "agentstate.sdk.openai",
+    "session": "agentstate.sdk.session",
     "wrap_crewai": "agentstate.sdk.crewai",
     "wrap_langchain": "agentstate.sdk.langchain",
 }

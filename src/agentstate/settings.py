@@ -49,7 +49,7 @@ class StoreSettings(_Section):
 
 class ProviderSettings(_Section):
     url: str = Field(description="Base URL, with or without `/v1`.")
-    dialects: list[Literal["openai", "anthropic"]] = Field(
+    dialects: list[Literal["openai", "anthropic", "gemini", "ollama"]] = Field(
         ["openai"],
         description="Wire formats the provider speaks.",
     )
@@ -83,11 +83,22 @@ class ReplaySettings(_Section):
     order_wait_s: float = Field(0.2, ge=0, le=10, description="Longest wait for the recorded completion order.")
     drain_s: float = Field(600.0, ge=0, description="How long an answer is still recorded after its reader left.")
     drain_bytes: int = Field(16 * MIB, ge=0, description="How much of it.")
+    follow_jobs_s: float = Field(
+        86400.0, ge=0, description="How long a job that a provider works on in the background is followed; 0: not at all."
+    )
 
 
 class ToolSettings(_Section):
     read: list[str] = Field(default_factory=list, description="Tool-name patterns whose calls only read.")
     idempotent: list[str] = Field(default_factory=list, description="Tool-name patterns that may be called twice.")
+
+
+class HintSettings(_Section):
+    """Whether a request that names no session is taken for the one that a known client names in a header of its own."""
+
+    claude_code: bool = Field(True, description="Claude Code: session `claude-code-ID`, by its session header.")
+    codex: bool = Field(True, description="Codex: session `codex-ID`, by its session header.")
+    opencode: bool = Field(True, description="opencode: session `opencode-ID`, by its session header.")
 
 
 class SimulateSettings(_Section):
@@ -100,6 +111,8 @@ def _default_providers() -> dict[str, ProviderSettings]:
     return {
         "openai": ProviderSettings(url="https://api.openai.com/v1", dialects=["openai"], key_env=""),
         "anthropic": ProviderSettings(url="https://api.anthropic.com", dialects=["anthropic"], key_env=""),
+        "gemini": ProviderSettings(url="https://generativelanguage.googleapis.com", dialects=["gemini"], key_env=""),
+        "ollama": ProviderSettings(url="http://localhost:11434/v1", dialects=["ollama", "openai"], key_env=""),
     }
 
 
@@ -112,6 +125,7 @@ class Settings(_Section):
     upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)  # type: ignore[arg-type]
     replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
     tools: ToolSettings = Field(default_factory=ToolSettings)
+    hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
     simulate: SimulateSettings = Field(default_factory=SimulateSettings)  # type: ignore[arg-type]
 
 
@@ -123,6 +137,8 @@ SHORT_VARIABLES: dict[str, tuple[str, ...]] = {
     "AGENTSTATE_DB": ("store", "url"),
     "AGENTSTATE_OPENAI_URL": ("providers", "openai", "url"),
     "AGENTSTATE_ANTHROPIC_URL": ("providers", "anthropic", "url"),
+    "AGENTSTATE_GEMINI_URL": ("providers", "gemini", "url"),
+    "AGENTSTATE_OLLAMA_URL": ("providers", "ollama", "url"),
 }
 
 # Read by the Python wrappers and by `agentstate run`'s children, not by the server.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tests.crash.agents import (
 from tests.support import chat, crashing_server
 from tests.support.crashing_server import command
 from tests.support.proxy import CLI, Proxy
-from tests.support.upstream import Upstream
+from tests.support.upstream import Upstream, plain
 
 # name -> which write of that name kills; chosen so that other calls are under way
 UNDER_LOAD = {
@@ -31,6 +32,7 @@ UNDER_LOAD = {
     "begin_run": 3,
     "begin_step": 5,
     "end_step": 4,
+    "fail_step": 1,
     "begin_attempt": 2,
     "serve": 2,
     "cut": 1,
@@ -40,7 +42,10 @@ UNDER_LOAD = {
 }
 BY_CONTROL = ("end_run", "set_status", "roll_back")
 LATE = ("set_owner",)
+OF_JOBS = ("finish_job",)
 AT_START = ("interrupt_steps",)
+JSON = {"content-type": "application/json"}
+STATES = ("queued", "completed")
 AT_STOP = ("interrupt_step", "close")
 
 LINEAR = [("first", False), ("second", True), (FLAKY, False), (TOOL, True), ("last", False)]
@@ -79,7 +84,7 @@ PROGRAMS: Sequence[tuple[str, str | None, Program]] = [
 
 
 def test_every_named_write_of_the_journal_is_killed_at() -> None:
-    tested = {*UNDER_LOAD, *BY_CONTROL, *LATE, *AT_START, *AT_STOP}
+    tested = {*UNDER_LOAD, *BY_CONTROL, *LATE, *OF_JOBS, *AT_START, *AT_STOP}
     assert crashing_server.written_names() == tested
 
 
@@ -128,6 +133,31 @@ def test_proxy_killed_as_it_notes_whose_run_it_is_keeps_the_run(tmp_path: Path, 
         proxy.restart(command=CLI)
         again = proxy.client.ask("s", "first", run="b")
         assert (again.outcome, again.body) == ("replay", whole.body)
+        assert proxy.stop() == 0
+        proxy.doctor()
+
+
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+@pytest.mark.parametrize("name", OF_JOBS)
+def test_proxy_killed_as_it_keeps_the_end_of_a_job_gives_that_end_all_the_same(
+    tmp_path: Path, name: str, when: str
+) -> None:
+    queued, done = ({"id": "resp_1", "object": "response", "status": state, "output": []} for state in STATES)
+    with Upstream() as upstream, Proxy(tmp_path, upstream.url, command=command(name, 1, when)) as proxy:
+        upstream.replies(plain(json.dumps(queued).encode()))
+        body = json.dumps({"model": "gpt-5", "input": "hello", "background": True}).encode()
+        begun = proxy.client.send("POST", "/s/jobs/r/a/v1/responses", JSON, body)
+        assert json.loads(begun.body) == queued
+        upstream.replies(plain(json.dumps(done).encode()), plain(json.dumps(done).encode()))
+        with pytest.raises(ConnectionError):
+            proxy.client.send("GET", "/s/jobs/r/a/v1/responses/resp_1")
+        assert proxy.wait() == -9
+        proxy.restart(command=CLI)
+        again = proxy.client.send("POST", "/s/jobs/r/b/v1/responses", JSON, body)
+        assert (again.outcome, again.body) == ("replay", begun.body)
+        ended = [proxy.client.send("GET", "/s/jobs/r/b/v1/responses/resp_1") for _ in range(3)]
+        assert [json.loads(answer.body) for answer in ended] == [done] * 3
+        assert [answer.outcome for answer in ended[1:]] == ["replay", "replay"]
         assert proxy.stop() == 0
         proxy.doctor()
 

@@ -40,7 +40,7 @@ def test_the_example_file_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for name, value in given.items():
             if part != "providers":
                 assert _plain(getattr(getattr(loaded, part), name)) == value
-    assert set(loaded.providers) == {"openai", "anthropic"}
+    assert set(loaded.providers) == {"openai", "anthropic", "gemini", "ollama"}
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from agentstate.core.model import RunState, SessionStatus, State
 from agentstate.store.journal import Journal
-from agentstate.store.rows import SessionRow
+from agentstate.store.rows import FinishedJob, SessionRow
 from tests.store.kit import Book, call, delivered, key_of
 
 PROMPTS = [f"q{n}" for n in range(4)]
@@ -79,6 +79,7 @@ WRITES: dict[str, Callable[[Book], Awaitable[Any]]] = {
     "begin_step with carried ones": lambda book: book.ask(book.row("r2"), "q3", carried=(1,)),
     "begin_attempt": _again,
     "end_step": _end,
+    "finish_job": lambda book: book.journal.finish_job(FinishedJob("resp_1", 200, b"[]", b"{}")),
     "interrupt_step": lambda book: book.journal.interrupt_step(3),
     "serve": lambda book: _serve(book, None),
     "serve with a number": lambda book: _serve(book, 4),

@@ -112,6 +112,7 @@ async def test_a_durable_write_is_told_only_after_its_fsync(journal: Journal, mo
     quick, durable = writer.submit("t", _insert("quick"), False), writer.submit("t", _insert("durable"))
     assert await quick == "quick"
     assert "durable" in _metas(journal)
+    await asyncio.wait_for(_until(lambda: disk.asked == 1), 30)
     # While the disk is busy others commit; what needs the disk waits for the next fsync, all together.
     assert await writer.submit("t", _insert("quick too"), False) == "quick too"
     more = [writer.submit("t", _insert(f"d{n}")) for n in range(3)]

@@ -42,7 +42,7 @@ def refused(file: Path | None = None, environ: dict[str, str] | None = None) -> 
 def test_without_anything_the_defaults_hold() -> None:
     loaded = load()
     assert (loaded.server.host, loaded.server.port, loaded.server.admin_token) == ("127.0.0.1", 8080, None)
-    assert list(loaded.providers) == ["openai", "anthropic"]
+    assert list(loaded.providers) == ["openai", "anthropic", "gemini", "ollama"]
 
 
 def test_a_variable_beats_the_file_and_a_flag_beats_both(file: Path) -> None:
@@ -76,7 +76,7 @@ def test_providers_are_merged_with_the_default_ones_first(file: Path) -> None:
     file.write_text('[providers.ollama]\nurl = "http://127.0.0.1:11434"\n[providers.openai]\nkey_env = "MY_KEY"\n')
     environ = {"AGENTSTATE_ANTHROPIC_URL": "http://127.0.0.1:2", "AGENTSTATE_PROVIDERS__OLLAMA__DIALECTS": "openai"}
     loaded = settings.load(file, None, environ).providers
-    assert list(loaded) == ["openai", "anthropic", "ollama"]
+    assert list(loaded) == ["openai", "anthropic", "gemini", "ollama"]
     assert (loaded["openai"].url, loaded["openai"].key_env) == ("https://api.openai.com/v1", "MY_KEY")
     assert (loaded["anthropic"].url, loaded["anthropic"].dialects) == ("http://127.0.0.1:2", ["anthropic"])
     assert (loaded["ollama"].url, loaded["ollama"].dialects) == ("http://127.0.0.1:11434", ["openai"])

@@ -31,6 +31,9 @@ CONTEXT_SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": 
 
 LONGEST_BACKOFF_S = 30.0
 MAX_ID_CHARACTERS = 256
+# Their clients add the version by themselves. The Vercel AI SDK and opencode do not, and want ANTHROPIC_BASE_URL with
+# /v1: the proxy takes their calls without it as well.
+_BARE = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "ANTHROPIC_API_URL", "GOOGLE_GEMINI_BASE_URL", "OLLAMA_HOST")
 _SESSION_HEADER = "x-agent-session-id"
 _RUN_HEADER = "x-agent-run-id"
 T = TypeVar("T")
@@ -95,14 +98,14 @@ def environment(
     """``base`` with every variable set by which a client library finds its provider: it finds the proxy instead.
 
     ``url``: the proxy's, without path. Session and run stand in the path, and in the custom headers of those clients
-    that read them: no client is known to lose both. Keys are not touched.
+    that read them: no client is known to lose both. Keys are not touched. Ollama's own client takes an address with a
+    path as its host (read in its releases for Python, 0.6.3 among them).
     """
     key = f"/k/{quote(agent_key, safe='')}" if agent_key else ""
     root = f"{url}{key}/s/{quote(session, safe='')}/r/{quote(run, safe='')}"
     made = dict(base)
     made |= dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), root + "/v1")
-    bare = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "ANTHROPIC_API_URL", "GOOGLE_GEMINI_BASE_URL")
-    made |= dict.fromkeys(bare, root)
+    made |= dict.fromkeys(_BARE, root)
     for name in ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS"):
         made[name] = _with_headers(base.get(name, ""), session, run)
     for name in ("NO_PROXY", "no_proxy"):

@@ -5,23 +5,58 @@ Invariant: a path that no dialect knows is passed through exactly as it was sent
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
+
+from agentstate.dialects.anthropic_messages import AnthropicMessages, anthropic_error
 from agentstate.dialects.base import Dialect, openai_error
+from agentstate.dialects.gemini import Gemini, gemini_error, gemini_operation
+from agentstate.dialects.ollama import OllamaChat, ollama_error
 from agentstate.dialects.openai_chat import OpenAIChat
+from agentstate.dialects.openai_completions import OpenAICompletions
+from agentstate.dialects.openai_responses import OpenAIResponses
 from agentstate.dialects.pure import Pure
 from agentstate.errors import AgentStateError
 
 OPENAI_CHAT = OpenAIChat()
 PURE = Pure("pure", "openai", openai_error)
+_GEMINI = Gemini()
+_PURE_GEMINI = Pure("pure_gemini", "gemini", gemini_error)
+_PURE_ANTHROPIC = Pure("pure_anthropic", "anthropic", anthropic_error)
+_PURE_OLLAMA = Pure("pure_ollama", "ollama", ollama_error)
+_OLLAMA = OllamaChat()
 
 _BY_PATH: dict[str, Dialect] = {
     "chat/completions": OPENAI_CHAT,
+    "responses": OpenAIResponses(),
+    "completions": OpenAICompletions(),
     "embeddings": PURE,
     "moderations": PURE,
+    "responses/input_tokens": PURE,
+    "messages": AnthropicMessages(),
+    "messages/count_tokens": _PURE_ANTHROPIC,
+    "api/chat": _OLLAMA,
+    "api/generate": _OLLAMA,
+    "api/embed": _PURE_OLLAMA,
+    "api/embeddings": _PURE_OLLAMA,
 }
-BY_NAME: dict[str, Dialect] = {dialect.name: dialect for dialect in (OPENAI_CHAT, PURE)}
+_OF_GEMINI: dict[str, Dialect] = {
+    "generateContent": _GEMINI,
+    "streamGenerateContent": _GEMINI,
+    "countTokens": _PURE_GEMINI,
+    "embedContent": _PURE_GEMINI,
+    "batchEmbedContents": _PURE_GEMINI,
+}
+BY_NAME: dict[str, Dialect] = {dialect.name: dialect for dialect in (*_BY_PATH.values(), *_OF_GEMINI.values())}
 
-# First parts of paths that belong to the Anthropic dialect; all others go to an OpenAI-style provider.
-_ANTHROPIC = ("messages", "complete")
+# First parts of paths that belong to one kind of provider alone; all others go to an OpenAI-style one.
+_FIRST = {"messages": "anthropic", "complete": "anthropic", "api": "ollama", "tunedModels": "gemini"}
+_VERSION = re.compile(r"v\d+\w+(?:/|$)|upload/v\d")  # v1beta, v1alpha: only Gemini's paths have one
+_ERRORS: dict[str, Callable[[AgentStateError], bytes]] = {
+    "anthropic": anthropic_error,
+    "gemini": gemini_error,
+    "ollama": ollama_error,
+}
 
 
 def normalise(path: str) -> str:
@@ -34,14 +69,30 @@ def normalise(path: str) -> str:
 
 def for_path(method: str, path: str) -> Dialect | None:
     """The dialect that understands a normalised path; ``None``: pass it through."""
-    return _BY_PATH.get(path) if method == "POST" else None
+    if method != "POST":
+        return None
+    found = _BY_PATH.get(path)
+    if found is None and (operation := gemini_operation(path)) is not None:
+        return _OF_GEMINI.get(operation[1])
+    return found
 
 
-def provider_kind(path: str) -> str:
-    """Which kind of provider a normalised path is for, known to a dialect or not."""
-    return "anthropic" if path.partition("/")[0] in _ANTHROPIC else "openai"
+def provider_kind(path: str, headers: Iterable[tuple[str, str]] = ()) -> str:
+    """Which kind of provider a normalised path is for, known to a dialect or not. Where two kinds have the same path,
+    such as ``models``, the headers that only the clients of one send tell."""
+    first = path.partition("/")[0]
+    if first in _FIRST:
+        return _FIRST[first]
+    if _VERSION.match(path) or gemini_operation(path) is not None:
+        return "gemini"
+    for name, _ in headers:
+        if name.lower() == "anthropic-version":
+            return "anthropic"
+        if name.lower() == "x-goog-api-key":
+            return "gemini"
+    return "openai"
 
 
 def error_body(path: str, error: AgentStateError) -> bytes:
-    """An error of ours as clients of that normalised path understand it."""
-    return openai_error(error)
+    """An error of ours as the clients of that normalised path understand it."""
+    return _ERRORS.get(provider_kind(path), openai_error)(error)

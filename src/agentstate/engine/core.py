@@ -37,6 +37,7 @@ class Parts:
         self.presence = Presence()
         self.floating = Floating()
         self.tasks = Tasks()
+        self.followers = Tasks()  # of jobs at providers; they may go on for hours, and a stop does not wait for them
         self.closing = False
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
 
@@ -68,6 +69,7 @@ class Parts:
     async def close(self) -> None:
         """Stop; see ``drain``."""
         await self.drain(1.0)
+        await self.followers.finish(0)
         if "client" in self.__dict__:
             await self.client.close()
         self.journal.close()

@@ -15,6 +15,8 @@ from agentstate.store.rows import AnswerRow
 # They speak of the moment or the connection in which the answer was given.
 MOMENT = ("date", "content-length", "retry-after", "retry-after-ms", "x-ratelimit", "ratelimit", "set-cookie")
 
+NEVER_STORED = frozenset({"set-cookie", "set-cookie2", "authorization", "x-api-key"})
+
 
 def asked_shape(call: Call, recorded: AnswerRow) -> Shape:
     """Errors have one shape; answers are given in the shape asked now."""
@@ -25,7 +27,7 @@ def forwarded(headers: Headers, credentials: Headers) -> Headers:
     """The agent's headers with identity encoding, and our own credentials where the provider has some."""
     drop = {"host", "content-length", "accept-encoding", "expect"}
     if credentials:
-        drop |= {"authorization", "x-api-key"}
+        drop |= {"authorization", "x-api-key", "x-goog-api-key"}
     kept = [pair for pair in headers if pair[0].lower() not in drop]
     return [*kept, *credentials, ("accept-encoding", "identity")]
 
@@ -38,10 +40,20 @@ def live_headers(headers: Headers) -> Headers:
     ]  # fmt: skip
 
 
+def packed_headers(headers: Headers) -> bytes:
+    """The headers that may be kept, as JSON pairs."""
+    return msgspec.json.encode([pair for pair in headers if pair[0].lower() not in NEVER_STORED])
+
+
+def kept_headers(head: bytes) -> Headers:
+    """What was packed, less what speaks of its moment."""
+    headers: Headers = [(name, value) for name, value in msgspec.json.decode(head)] if head else []
+    return [pair for pair in live_headers(headers) if not pair[0].lower().startswith(MOMENT)]
+
+
 def recorded_headers(recorded: AnswerRow, dialect: Dialect, shape: Shape) -> Headers:
     """The recorded headers, less those of the moment; the content type follows the shape."""
-    headers: Headers = [(name, value) for name, value in msgspec.json.decode(recorded.head)] if recorded.head else []
-    kept = [pair for pair in live_headers(headers) if not pair[0].lower().startswith(MOMENT)]
+    kept = kept_headers(recorded.head)
     if shape.stream != recorded.shape.stream:
         kept = [pair for pair in kept if pair[0].lower() != "content-type"]
         kept.append(("content-type", dialect.content_type(shape)))

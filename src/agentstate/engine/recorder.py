@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl
-
-import msgspec
 
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
 from agentstate.dialects.base import Dialect, Gate
+from agentstate.engine import held, jobs
 from agentstate.engine.core import Parts
+from agentstate.engine.headers import packed_headers
 from agentstate.engine.state import Live
 from agentstate.errors import AgentStateError, ShuttingDown, UpstreamCut, UpstreamFault, UpstreamInvalid
 from agentstate.providers.client import Headers, Question, Reply
@@ -30,7 +30,6 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 _CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
 _KEY_PARAMETERS = frozenset({"key", "api_key", "api-key", "token", "access_token"})
 _SHORTEST_SECRET = 8  # shorter ones would blot out ordinary text
-_NEVER_STORED = frozenset({"set-cookie", "set-cookie2", "authorization", "x-api-key"})
 
 
 @dataclass(slots=True)
@@ -52,6 +51,7 @@ class Job:
     size: int = 0
     deserted_size: int | None = None
     gave_up: str = ""
+    restored: bool = False
     status: int = 0
     headers: Headers = field(default_factory=list)
 
@@ -202,6 +202,10 @@ async def _refusal(job: Job, reply: Reply) -> None:
         _take(job, chunk)
     body = b"".join(job.received)
     error = f"HTTP {reply.status}: {body[:500].decode('utf-8', 'replace')}"
+    whole = None if job.restored else held.restored(job.parts, job.live.session, job.call, reply.status, body)
+    if whole is not None:
+        await _with_transcript(job, whole, body, error)
+        return
     if body.lstrip()[:1] == b"<":
         text = " ".join(body[:300].decode("utf-8", "replace").split())
         told = UpstreamInvalid(f"provider {job.provider.name} answered status {reply.status} with an HTML page: {text}")
@@ -213,10 +217,27 @@ async def _refusal(job: Job, reply: Reply) -> None:
     job.live.recording.end(body)
 
 
+async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -> None:
+    """Ask again, as a further attempt, with the whole transcript in place of a pointer that the provider has lost."""
+    await _commit(job, State.FAILED, refusal, Verdict(), Shape(), released=False, error=error)
+    begun = await job.parts.journal.begin_attempt(job.live.step, State.FAILED, job.new)
+    job.live.attempt = begun.attempt
+    job.restored = True
+    job.received.clear()
+    job.size = 0
+    job.question = replace(job.question, body=whole)
+    await _attempt(job)
+
+
 async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> None:
     """Commit a whole answer; one in which the provider says that it failed is given on, and is a failed attempt."""
     state = State.FAILED if verdict.failed else State.COMPLETED
     await _commit(job, state, body, verdict, shape, error=verdict.failed)
+    if jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:
+        asked = jobs.Followed(
+            verdict.answer_id, job.call, job.dialect, job.provider, job.question.path, job.question.headers
+        )
+        job.parts.followers.start(f"follow job {verdict.answer_id}", jobs.follow(job.parts, asked))
 
 
 async def _commit(
@@ -225,7 +246,7 @@ async def _commit(
     """Write the end of the attempt down. Raises ``StoreError``: then nothing more may be shown."""
     secrets = _secrets(job.question)
     body, error = scrubbed(body, secrets), scrubbed(error.encode(), secrets).decode("utf-8", "replace")
-    head = scrubbed(pack_headers(job.headers), secrets)
+    head = scrubbed(packed_headers(job.headers), secrets)
     cost = None
     if verdict.usage:
         if not job.parts.pricing.ready:
@@ -245,6 +266,7 @@ async def _commit(
             verdict,
             cost,
             error[:2000],
+            jobs.is_job(job.call, verdict, state),
         ),
         job.parts.floating.alone(),
     )
@@ -266,11 +288,6 @@ def scrubbed(data: bytes, secrets: list[bytes]) -> bytes:
         if secret in data:
             data = data.replace(secret, b"[credential]")
     return data
-
-
-def pack_headers(headers: Headers) -> bytes:
-    """The headers that may be kept, as JSON pairs."""
-    return msgspec.json.encode([pair for pair in headers if pair[0].lower() not in _NEVER_STORED])
 
 
 async def _failed(job: Job, error: AgentStateError) -> None:

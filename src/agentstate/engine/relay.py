@@ -23,11 +23,11 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
         raise ShuttingDown("the proxy is stopping; ask again")
     if request.session:
         parts.presence.speaks_for(request.connection, request.session, None)
-    provider = parts.providers.for_dialect(registry.provider_kind(request.normal))
+    provider = parts.providers.for_dialect(registry.provider_kind(request.normal, request.headers))
     credentials = provider.credentials()
     drop = {"host", "content-length", "expect"}
     if credentials:
-        drop |= {"authorization", "x-api-key"}
+        drop |= {"authorization", "x-api-key", "x-goog-api-key"}
     headers: Headers = [pair for pair in request.headers if pair[0].lower() not in drop]
     question = Question(request.method, request.path, request.query, [*headers, *credentials], request.body, raw=True)
     async with parts.client.attempt(provider, question) as reply:

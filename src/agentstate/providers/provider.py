@@ -14,6 +14,9 @@ from agentstate.errors import NotFound, SettingsError
 from agentstate.settings import ProviderSettings
 
 
+_KEY_HEADERS = {("anthropic",): "x-api-key", ("gemini",): "x-goog-api-key"}  # others take a bearer token
+
+
 @dataclass(frozen=True, slots=True)
 class Provider:
     """``root`` + ``version`` is the API's base: "https://api.openai.com" + "/v1"."""
@@ -25,12 +28,17 @@ class Provider:
     key_env: str = ""
 
     def url(self, path: str, query: str) -> str:
-        """Where a path of the agent goes: its ``/v1`` (absent, once or doubled) becomes this provider's base."""
+        """Where a path of the agent goes: its ``/v1`` (absent, once or doubled) becomes this provider's base. A version
+        other than that stays, as does the ``/v1`` of Gemini's, whose own default is ``/v1beta``."""
         rest = path
         while rest == "/v1" or rest.startswith("/v1/"):
             rest = rest[3:]
-        base = self.root + (self.version if rest != path or not _has_version(rest) else "")
-        return base + rest + (f"?{query}" if query else "")
+        version = self.version
+        if _has_version(rest) or ("ollama" in self.dialects and rest.startswith("/api/")):
+            version = ""
+        elif self.dialects == ("gemini",) and version == "/v1":
+            version = "/v1" if rest != path else "/v1beta"
+        return self.root + version + rest + (f"?{query}" if query else "")
 
     def credentials(self, environ: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
         """Headers with our own key; empty: the agent's pass through. ``SettingsError``: the key is missing."""
@@ -39,8 +47,8 @@ class Provider:
         key = (os.environ if environ is None else environ).get(self.key_env, "")
         if not key:
             raise SettingsError(f"providers.{self.name}.key_env names {self.key_env}, which is not set")
-        if self.dialects == ("anthropic",):
-            return [("x-api-key", key)]
+        if self.dialects in _KEY_HEADERS:
+            return [(_KEY_HEADERS[self.dialects], key)]
         return [("authorization", f"Bearer {key}")]
 
 

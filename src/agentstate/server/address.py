@@ -5,6 +5,7 @@ Invariant: what is forwarded keeps the raw path and query, percent-encodings inc
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import unquote
@@ -16,6 +17,7 @@ from agentstate.engine.request import Request
 from agentstate.engine.sessions import checked_id
 from agentstate.errors import BadRequest
 from agentstate.providers.client import Headers, end_to_end
+from agentstate.server import hints
 
 _OURS = ("x-agent-", "x-agentstate-")
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
@@ -47,6 +49,15 @@ def read_path(raw: str) -> Address:
     return Address(rest, session, run, key)
 
 
+_PREFIX = re.compile(r"(?:/k/[^/]*)?(?:/s/[^/]*(?:/r/[^/]*)?)?(?=/)")
+
+
+def bare_path(raw: str) -> str:
+    """The raw path less what is ours, whether or not that is well formed."""
+    found = _PREFIX.match(raw)
+    return raw[found.end() :] if found else raw
+
+
 def _decoded(part: str) -> str:
     try:
         return unquote(part, errors="strict")
@@ -57,7 +68,8 @@ def _decoded(part: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Heard:
     """What a request's headers say; one for all requests that say the same. ``kept``: what is not for us, end to end,
-    never to be changed."""
+    never to be changed. ``session``: as named in our own header, not checked yet, else as a known client names its
+    own."""
 
     kept: Headers
     session: str | None
@@ -72,18 +84,25 @@ class Heard:
 
 
 # A client says much the same with each request over its connection. Credentials are in here: never to be shown.
-_heard: dict[tuple[tuple[bytes, bytes], ...], Heard] = {}
+_heard: dict[tuple[tuple[tuple[bytes, bytes], ...], frozenset[str]], Heard] = {}
 _MOST_HEARD = 1024
 
 
 def read_request(
-    method: str, address: Address, query: str, headers: list[tuple[bytes, bytes]], body: bytes, connection: Connection
+    method: str,
+    address: Address,
+    query: str,
+    headers: list[tuple[bytes, bytes]],
+    body: bytes,
+    connection: Connection,
+    known: frozenset[str] = hints.NAMES,
 ) -> Request:
-    """The request with what its headers say to us. Raises ``BadRequest``."""
-    said = tuple([pair for pair in headers if pair[0] != b"content-length"])
+    """The request with what its headers say to us. ``known``: the clients whose own session headers count where neither
+    address nor header names a session, see ``hints.enabled``. Raises ``BadRequest``."""
+    said = tuple([pair for pair in headers if pair[0] != b"content-length"]), known
     heard = _heard.get(said)
     if heard is None:
-        heard = _hear(said)
+        heard = _hear(*said)
         if len(_heard) >= _MOST_HEARD:
             _heard.clear()
         _heard[said] = heard
@@ -99,7 +118,7 @@ def read_request(
     )  # fmt: skip
 
 
-def _hear(headers: tuple[tuple[bytes, bytes], ...]) -> Heard:
+def _hear(headers: tuple[tuple[bytes, bytes], ...], known: frozenset[str]) -> Heard:
     ours: dict[str, str] = {}
     kept: Headers = []
     for raw_name, raw_value in headers:
@@ -111,9 +130,10 @@ def _hear(headers: tuple[tuple[bytes, bytes], ...]) -> Heard:
     plain = {name.lower(): value for name, value in kept}
     retries = plain.get("x-stainless-retry-count", "0").strip()
     key = plain.get("idempotency-key", "")
+    session = ours.get("x-agent-session-id")
     return Heard(
         end_to_end(kept),
-        ours.get("x-agent-session-id"),
+        hints.hinted(plain, known) or None if session is None else session,
         ours.get("x-agent-run-id", ""),
         _number(ours.get("x-agent-step-number")),
         _mode(ours.get("x-agent-replay", "auto")),

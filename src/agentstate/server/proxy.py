@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from agentstate.dialects import registry
+from agentstate.engine import jobs
 from agentstate.engine.answer import Answering
 from agentstate.engine.core import Parts
 from agentstate.engine.presence import Connection
@@ -20,7 +21,7 @@ from agentstate.engine.request import Answer, Request
 from agentstate.errors import AgentStateError, ApprovalUnavailable, BodyTooLarge, Refused, ShuttingDown
 from agentstate.providers.client import Headers, Reply
 from agentstate.server import auth
-from agentstate.server.address import read_path, read_request
+from agentstate.server.address import bare_path, read_path, read_request
 from agentstate.server.errors import rendered
 from agentstate.server.protocol import send_whole
 
@@ -50,7 +51,7 @@ class Proxy:
         try:
             await self._handle(scope, receive, send, connection)
         except AgentStateError as error:
-            await _send_error(send, error)
+            await _send_error(scope, send, error)
         except (_Gone, ConnectionAbortedError):
             return  # where an answer had begun, its socket is closed: the client sees that it is unfinished
         except asyncio.CancelledError:
@@ -61,7 +62,7 @@ class Proxy:
             if self._parts.closing and task is not None:
                 task.uncancel()
                 with contextlib.suppress(RuntimeError):  # an answer had begun: its socket is closed instead
-                    await _send_error(send, ShuttingDown("the proxy is stopping; ask again"))
+                    await _send_error(scope, send, ShuttingDown("the proxy is stopping; ask again"))
                 return
             raise
 
@@ -85,7 +86,12 @@ class Proxy:
             )
         dialect = registry.for_path(request.method, request.normal)
         if dialect is None or not request.session:
-            await self._relay(request, send)
+            job = jobs.polled(request)
+            known = await _while_connected(connection, jobs.poll(self._parts, request, job)) if job else None
+            if known is not None:
+                await _deliver(scope, send, connection, known)
+            else:
+                await self._relay(request, send)
             return
         answer = await _while_connected(connection, self._answering.answer(request, dialect))
         await _deliver(scope, send, connection, answer)
@@ -251,8 +257,8 @@ async def _send(send: Send, status: int, headers: Headers, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def _send_error(send: Send, error: AgentStateError) -> None:
-    status, headers, body = rendered(error)
+async def _send_error(scope: Scope, send: Send, error: AgentStateError) -> None:
+    status, headers, body = rendered(error, registry.normalise(bare_path(scope["raw_path"].decode("latin-1"))))
     if status == 413:
         headers.append(("connection", "close"))
     await _send(send, status, headers, body)

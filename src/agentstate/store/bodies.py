@@ -51,7 +51,11 @@ def unpacked(codec: int, size: int, data: bytes, decompressor: zstandard.ZstdDec
 
 def put_frame(conn: sqlite3.Connection, counters: Counters, call: Call) -> int:
     """Store the body around the messages, once; the id of its content."""
-    data = frame_of(call)
+    return put_body(conn, counters, frame_of(call))
+
+
+def put_body(conn: sqlite3.Connection, counters: Counters, data: bytes) -> int:
+    """Store a content, once; its id."""
     key = sha256(data).digest()
     known = counters.bodies.get(key)
     if known is None:

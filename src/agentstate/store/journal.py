@@ -26,7 +26,7 @@ from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
 from agentstate.store.reader import Reader
-from agentstate.store.rows import Begun, Ending, NewRunRow, NewStep, SessionRow
+from agentstate.store.rows import Begun, Ending, FinishedJob, NewRunRow, NewStep, SessionRow
 from agentstate.store.sqlite import named
 from agentstate.store.writer import Writer
 
@@ -234,11 +234,21 @@ class Journal:
             self.facts.forget_runs(new.session)
 
     async def end_step(self, ending: Ending, alone: bool = False) -> None:
-        """An attempt is over: its answer, usage, cost and state, in one transaction."""
+        """An attempt is over: its answer, usage, cost and state, in one transaction. On disk when this returns, if it
+        is an answer; that an attempt failed gets there with the next fact that is."""
         lifecycle.move_step(State.IN_FLIGHT, ending.state)
-        await self._writer.submit(
-            "end_step", lambda conn: transactions.end_step(conn, self._counters, ending), alone=alone
-        )
+
+        def work(conn: sqlite3.Connection) -> None:
+            transactions.end_step(conn, self._counters, ending)
+
+        if ending.state is State.COMPLETED:
+            await self._writer.submit("end_step", work, alone=alone)
+        else:
+            await self._writer.submit("fail_step", work, durable=False, alone=alone)
+
+    async def finish_job(self, job: FinishedJob) -> None:
+        """A job that the provider ran in the background ended, and how."""
+        await self._write("finish_job", lambda conn: transactions.finish_job(conn, self._counters, job))
 
     async def interrupt_step(self, step: int) -> None:
         """A step whose end could not be recorded is not in flight any more."""

@@ -19,7 +19,7 @@ from agentstate.core.divergence import Unread
 from agentstate.core.model import Entry, RunState, SessionStatus, State
 from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
-from agentstate.store.rows import AnswerRow, BranchRow, RunRow, SessionRow, StepRow, shape_of
+from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
 
 Lineage = Sequence[tuple[int, int]]
@@ -199,6 +199,14 @@ class Reader:
             number, branch, State(state), dialect, status, self.head_of(head), body, shape_of(stream), model, started,
             finished, usage, cost,
         )  # fmt: skip
+
+    def held(self, session: int, answer_id: str) -> HeldRow | None:
+        """The answer of this session that its provider holds under that name."""
+        row = self._one("held", (answer_id, session))
+        if row is None:
+            return None
+        body = b"" if row[6] is None else self._content(row[4], row[5], row[6])
+        return HeldRow(row[0], row[7], bool(row[1]), row[2], self.head_of(row[3]), body)
 
     def head_of(self, stored: bytes | None) -> bytes:
         if not stored:

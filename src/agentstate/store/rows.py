@@ -96,7 +96,8 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an attempt ended. ``body``: the bytes received; ``released``: they are the answer that agents are given."""
+    """How an attempt ended. ``body``: the bytes received; ``released``: they are the answer that agents are given;
+    ``job``: they say that the provider works on the answer."""
 
     session: int
     step: int
@@ -110,6 +111,32 @@ class Ending:
     verdict: Verdict
     cost: float | None = None
     error: str = ""
+    job: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedJob:
+    """How a job that a provider ran in the background ended. ``answer_id``: its name there; ``head``: headers."""
+
+    answer_id: str
+    status: int
+    head: bytes
+    body: bytes
+    model: str = ""
+    usage: str = ""
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    """An answer that its provider holds. ``job``: its step's answer is a job; ``body``: how that ended, else empty."""
+
+    step: int
+    number: int
+    job: bool
+    status: int
+    head: bytes
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +189,8 @@ class StepRow:
 
 def shape_of(code: int) -> Shape:
     """The shape in the ``stream`` column."""
-    return Shape(code > 0, code == 2)
+    return Shape(code > 0, code == 2, code == 3)
 
 
 def shape_code(shape: Shape) -> int:
-    return (2 if shape.usage else 1) if shape.stream else 0
+    return (3 if shape.array else 2 if shape.usage else 1) if shape.stream else 0

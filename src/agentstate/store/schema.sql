@@ -76,7 +76,7 @@ create table step (
     method      text    not null,
     path        text    not null,
     model       text    not null,
-    stream      integer not null,                  -- recorded shape: 1 stream, 2 with usage chunk
+    stream      integer not null,                  -- recorded shape: 1 stream, 2 with usage chunk, 3 array
     fingerprint blob    not null,
     tip         blob    not null,
     frame       integer not null,                  -- blob: the body around the messages
@@ -133,6 +133,18 @@ create table call (                                -- tool calls that answers pr
     primary key (step, choice, place)
 ) strict, without rowid;
 create index call_id on call (call_id);
+
+create table held (                                -- answers that their provider holds for later requests to name
+    id          text    primary key,               -- the provider's name for it
+    session     integer not null,
+    step        integer not null,
+    job         integer not null default 0,        -- 1: the answer of the step is a job under way
+    status      integer not null default 0,        -- HTTP status of the finished job's answer
+    head        blob,                              -- its headers, packed JSON
+    body        integer,                           -- blob: the finished job's answer
+    finished_at real
+) strict, without rowid;
+create index held_step on held (step);
 
 -- Facts that concern several tables are written as one row of a view, so that each is one call into SQLite: the writer
 -- shares the interpreter with the event loop, and every call is a chance to wait for it.

@@ -14,7 +14,7 @@ from agentstate.core.model import RunState, State
 from agentstate.errors import StepTaken
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
-from agentstate.store.rows import Begun, Ending, NewStep, shape_code
+from agentstate.store.rows import Begun, Ending, FinishedJob, NewStep, shape_code
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
@@ -132,5 +132,23 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
         )  # fmt: skip
     except sqlite3.IntegrityError as error:
         raise StepTaken(str(error)) from error
-    for call in verdict.calls if ending.state is State.COMPLETED else ():
+    if ending.state is not State.COMPLETED:
+        return
+    if verdict.answer_id:
+        held = {"id": verdict.answer_id, "session": ending.session, "step": ending.step, "job": int(ending.job)}
+        conn.execute(_SQL["hold"], held)
+    for call in verdict.calls:
         conn.execute(_SQL["add_call"], (ending.step, call.choice, call.index, call.call_id, call.name))
+
+
+def finish_job(conn: sqlite3.Connection, counters: Counters, job: FinishedJob) -> None:
+    """A job ended; the first news of that stays."""
+    codec, head = bodies.packed(job.head)
+    values = {
+        "id": job.answer_id, "status": job.status, "head": bytes([codec]) + head,
+        "body": bodies.put_body(conn, counters, job.body), "now": clock.now(),
+    }  # fmt: skip
+    row = conn.execute(_SQL["finish_job"], values).fetchone()
+    if row is not None:
+        price = {"step": row[0], "model": job.model, "usage": job.usage, "cost": job.cost}
+        conn.execute(_SQL["price_job"], price)

@@ -36,9 +36,40 @@ def test_only_posts_to_known_paths_have_a_dialect() -> None:
     assert registry.for_path("POST", "chat/completions") is registry.OPENAI_CHAT
     assert registry.for_path("POST", "embeddings") is registry.PURE
     assert registry.for_path("POST", "moderations") is registry.PURE
-    for method, path in (("GET", "chat/completions"), ("POST", "responses"), ("POST", "chat/completions/x"),
-                         ("GET", "models"), ("POST", "")):  # fmt: skip
-        assert registry.for_path(method, path) is None
+    gets, posts = ("chat/completions", "responses", "models"), ("chat/completions/x", "models", "models/m:unknown", "")
+    for method, paths in (("GET", gets), ("POST", posts)):
+        assert not any(registry.for_path(method, path) for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "provider"),
+    [
+        ("chat/completions", "openai_chat", "openai"),
+        ("responses", "openai_responses", "openai"),
+        ("completions", "openai_completions", "openai"),
+        ("responses/input_tokens", "pure", "openai"),
+        ("messages", "anthropic_messages", "anthropic"),
+        ("messages/count_tokens", "pure_anthropic", "anthropic"),
+        ("v1beta/models/gemini-2.5-pro:generateContent", "gemini", "gemini"),
+        ("models/gemini-2.5-pro:streamGenerateContent", "gemini", "gemini"),
+        ("v1beta/models%2Fgemini-2.5-pro:countTokens", "pure_gemini", "gemini"),
+        ("api/chat", "ollama_chat", "ollama"),
+        ("api/embed", "pure_ollama", "ollama"),
+    ],
+)
+def test_each_path_has_its_dialect_and_provider(path: str, name: str, provider: str) -> None:
+    dialect = registry.for_path("POST", path)
+    assert dialect is not None
+    assert (dialect.name, dialect.provider) == (name, provider)
+    assert registry.BY_NAME[name] is dialect
+    assert registry.provider_kind(path) == provider
+
+
+def test_where_two_kinds_of_provider_have_a_path_the_headers_tell() -> None:
+    assert registry.provider_kind("models") == "openai"
+    assert registry.provider_kind("models", [("Anthropic-Version", "2023-06-01")]) == "anthropic"
+    assert registry.provider_kind("models", [("x-goog-api-key", "sk-test-1")]) == "gemini"
+    assert registry.provider_kind("v1beta/files") == registry.provider_kind("upload/v1beta/files") == "gemini"
 
 
 def test_anthropic_paths_go_to_that_kind_of_provider() -> None:
@@ -47,7 +78,11 @@ def test_anthropic_paths_go_to_that_kind_of_provider() -> None:
 
 
 def test_dialects_are_found_by_the_names_that_the_journal_keeps() -> None:
-    assert registry.BY_NAME == {"openai_chat": registry.OPENAI_CHAT, "pure": registry.PURE}
+    assert all(dialect.name == name for name, dialect in registry.BY_NAME.items())
+    assert set(registry.BY_NAME) == {
+        "openai_chat", "openai_responses", "openai_completions", "anthropic_messages", "gemini", "ollama_chat",
+        "pure", "pure_anthropic", "pure_gemini", "pure_ollama",
+    }  # fmt: skip
 
 
 # --- pure endpoints ---------------------------------------------------------------------------------------------------

@@ -100,6 +100,11 @@ from step s join attempt a on a.step = s.id and a.n = s.attempts
 left join blob b on b.id = a.body
 where s.id = ?;
 
+-- name: held
+select h.step, h.job, h.status, h.head, b.codec, b.size, b.data, s.number
+from held h join step s on s.id = h.step left join blob b on b.id = h.body
+where h.id = ? and h.session = ?;
+
 -- name: request
 select s.dialect, s.method, s.path, s.frame, s.node, s.fingerprint, s.tip from step s where s.id = ?;
 

@@ -81,6 +81,18 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 -- name: add_call
 insert into call (step, choice, place, call_id, name) values (?, ?, ?, ?, ?);
 
+-- name: hold
+insert into held (id, session, step, job) values (:id, :session, :step, :job)
+on conflict (id) do update set session = excluded.session, step = excluded.step, job = excluded.job;
+
+-- name: finish_job
+update held set status = :status, head = :head, body = :body, finished_at = :now where id = :id and body is null
+returning step;
+
+-- name: price_job
+update attempt set model = :model, usage = :usage, cost = :cost
+where step = :step and n = (select attempts from step where id = :step);
+
 -- name: serve
 insert into served (run, step, outcome, match, hint, at) values (:run, :step, :outcome, :match, :hint, :now)
 on conflict (run, step) do update set hint = excluded.hint, cut_at = 0, delivered = 0, joins = joins + 1, at = excluded.at;

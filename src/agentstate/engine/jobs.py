@@ -1,0 +1,128 @@
+"""Owns answers that a provider works on in the background: following them to their end, and answering polls.
+
+Must not start one: the call that did is a step like any other. Invariant: a job is followed whether or not its agent
+lives; once its end is in the journal, every poll gets those bytes and the provider is not asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from dataclasses import dataclass
+
+from agentstate import clock
+from agentstate.core.model import Call, Outcome, State, Verdict
+from agentstate.dialects import registry
+from agentstate.dialects.base import Dialect
+from agentstate.engine.core import Parts
+from agentstate.engine.headers import forwarded, kept_headers, packed_headers
+from agentstate.engine.request import Answer, Request, Told
+from agentstate.errors import AgentStateError
+from agentstate.providers.client import Headers, Question
+from agentstate.providers.provider import Provider
+from agentstate.store.rows import FinishedJob, HeldRow
+
+log = logging.getLogger("agentstate")
+QUEUED = ("queued",)  # the finish of an answer that says that the provider works on it
+_FIRST_LOOK_S, _LONGEST_WAIT_S = 2.0, 30.0  # between looks at a job; each wait is half as long again as the one before
+_POLL = re.compile(r"responses/([\w-]{1,256})")
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A job, and how to ask for it: ``headers`` hold credentials and are never stored."""
+
+    answer_id: str
+    call: Call
+    dialect: Dialect
+    provider: Provider
+    path: str
+    headers: Headers
+
+
+def polled(request: Request) -> str:
+    """The name of the answer that a request asks for; empty: it does not."""
+    if request.method != "GET" or not request.session or "stream" in request.query:
+        return ""
+    found = _POLL.fullmatch(request.normal)
+    return found[1] if found else ""
+
+
+async def follow(parts: Parts, job: Followed) -> None:
+    """Look at a job until it has ended, and keep its end. Gives up where the provider does not know it any more, and
+    after ``replay.follow_jobs_s``."""
+    until = clock.monotonic() + parts.settings.replay.follow_jobs_s
+    wait = _FIRST_LOOK_S
+    while not parts.closing and clock.monotonic() + wait < until:
+        await asyncio.sleep(wait)
+        wait = min(wait * 1.5, _LONGEST_WAIT_S)
+        try:
+            status, headers, body = await _look(parts, job)
+        except AgentStateError as error:
+            log.info("job %s could not be looked at: %s", job.answer_id, error)
+            continue
+        if status in (404, 410):
+            log.warning("job %s is gone at provider %s", job.answer_id, job.provider.name)
+            return
+        if status < 300 and await _kept(parts, job, status, headers, body):
+            return
+
+
+async def _look(parts: Parts, job: Followed) -> tuple[int, Headers, bytes]:
+    question = Question("GET", f"{job.path}/{job.answer_id}", "", job.headers, b"")
+    async with parts.client.attempt(job.provider, question) as reply:
+        return reply.status, reply.headers, b"".join([chunk async for chunk in reply.chunks])
+
+
+async def _kept(parts: Parts, job: Followed, status: int, headers: Headers, body: bytes) -> bool:
+    """Keep the end of a job in the journal; false: it has not ended."""
+    verdict = job.dialect.judge(job.call, body)
+    if verdict.finish == QUEUED or verdict.fault:
+        return False
+    cost = None
+    if verdict.usage:
+        if not parts.pricing.ready:
+            await asyncio.wrap_future(parts.pricing.warm())
+        cost = parts.pricing.cost(job.provider, verdict.model or job.call.model, verdict.usage, clock.now())
+    head = packed_headers(headers)
+    await parts.journal.finish_job(FinishedJob(job.answer_id, status, head, body, verdict.model, verdict.usage, cost))
+    return True
+
+
+def is_job(call: Call, verdict: Verdict, state: State) -> bool:
+    """Whether an answer says that the provider works on it."""
+    return call.background and state is State.COMPLETED and verdict.finish == QUEUED
+
+
+async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
+    """The answer to a poll; ``None``: this session knows no such job, and the request is passed through.
+
+    Once the end of the job is recorded that is the answer; until then the provider is asked, and its answer kept if it
+    is the end.
+    """
+    session = parts.journal.facts.session(request.session)
+    held = parts.journal.read.held(session.id, answer_id) if session is not None else None
+    if held is None or not held.job:
+        return None
+    if held.body:
+        return _told(held.status, kept_headers(held.head), held.body, held, Outcome.REPLAY)
+    dialect, method, path, body = parts.journal.read.request(held.step)
+    known = registry.BY_NAME[dialect]
+    provider = parts.providers.for_dialect(known.provider)
+    job = Followed(
+        answer_id, known.parse(method, path, body), known, provider, request.path.rpartition("/")[0],
+        forwarded(request.headers, provider.credentials()),
+    )  # fmt: skip
+    question = Question("GET", request.path, request.query, job.headers, b"")
+    async with parts.client.attempt(provider, question) as reply:
+        answer = b"".join([chunk async for chunk in reply.chunks])
+        if reply.status < 300:
+            await _kept(parts, job, reply.status, reply.headers, answer)
+        return _told(reply.status, reply.headers, answer, held, Outcome.LIVE)
+
+
+def _told(status: int, headers: Headers, body: bytes, held: HeldRow, outcome: Outcome) -> Answer:
+    shown = [pair for pair in headers if pair[0].lower() != "content-length"]
+    told = Told(outcome, held.number, replayed=outcome is Outcome.REPLAY)
+    return Answer(status, shown + told.headers(), body)
