@@ -66,7 +66,8 @@ class Proxy:
         self.data = data
         self._environment = clean_environment(data, variables(settings or {}))
         if upstream is not None:
-            self._environment["AGENTSTATE_OPENAI_URL"] = upstream
+            for provider in ("OPENAI", "ANTHROPIC", "GEMINI", "OLLAMA"):
+                self._environment[f"AGENTSTATE_{provider}_URL"] = upstream
         self._environment.update(environment or {})
         self._arguments = list(arguments)
         self._command = list(command)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +37,7 @@ class Exchange:
     response: bytes
     streamed: bool
     fidelity: str
+    method: str = "POST"
 
     @property
     def content_type(self) -> str | None:
@@ -88,6 +90,23 @@ def client_chat(run: str = "run1") -> tuple[Trajectory, ...]:
     return tuple(found)
 
 
+def double_runs() -> dict[str, tuple[str, str]]:
+    """By name: the recordings of two processes of one client that did the same, and of one in another place."""
+    found = {}
+    for path in sorted((FOLDER / "clients").glob("*.run1.jsonl")):
+        name = path.name.removesuffix(".run1.jsonl")
+        for other in sorted(path.parent.glob(f"{name}.run[23]*.jsonl")):
+            kind = other.name.removeprefix(f"{name}.").removesuffix(".jsonl")
+            found[name if kind == "run2" else f"{name} {kind}"] = (path.name, other.name)
+    return found
+
+
+@cache
+def client_all(file: str) -> tuple[Exchange, ...]:
+    """Everything that one process of a recorded client sent, its session prefix taken out."""
+    return tuple(_of_client(f"{file}#{at}", row) for at, row in enumerate(_rows(FOLDER / "clients" / file)))
+
+
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8") as lines:
         for line in lines:
@@ -114,14 +133,15 @@ def _of_client(name: str, row: dict[str, Any]) -> Exchange:
     body = response["body"]
     return Exchange(
         id=name,
-        path="/v1/chat/completions",
+        path=re.sub(r"^/s/[^/]+", "", row["path"]) or "/",
         request_headers=_fields(row["headers"]),
-        request=_bytes(row["body"]),
+        request=b"" if row["body"] is None else _bytes(row["body"]),
         status=response["status"],
         response_headers=_fields(response["headers"].items()),
-        response=_bytes(body),
+        response=b"" if body is None else _bytes(body),
         streamed=isinstance(body, str),
         fidelity="raw",
+        method=row["method"],
     )
 
 

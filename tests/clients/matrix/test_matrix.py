@@ -1,7 +1,8 @@
 """Agents on real packages are killed before, during and after each of their model calls, and lose nothing.
 
-By default the kills are chained in one session, under one address form a client. With AGENTSTATE_MATRIX=full every
-kill point stands by itself, under every address form.
+AGENTSTATE_MATRIX says how much of it is run. ``quick``, the default: one chain of kills a client, under one address form.
+``chains``: every kill point, plain and streamed, in three chains, each under another address form. ``full``: every kill
+point by itself, plain and streamed, under every address form.
 """
 
 from __future__ import annotations
@@ -15,36 +16,49 @@ from pathlib import Path
 import pytest
 
 from tests.clients.matrix import results
-from tests.clients.matrix.clients import CLIENTS, GEMINI, Client
+from tests.clients.matrix.clients import CLIENTS, Client
 from tests.clients.matrix.environments import interpreter, missing
 from tests.clients.matrix.model import BEFORE, CALLS, DURING, Model
 from tests.clients.matrix.work import FORMS, Work
 from tests.support.proxy import Proxy
 from tests.support.upstream import Gate
 
-FULL = os.environ.get("AGENTSTATE_MATRIX") == "full"
+EXTENT = os.environ.get("AGENTSTATE_MATRIX", "quick")
 AFTER = "after"
 WHEN = (BEFORE, DURING, AFTER)
 Kill = tuple[int, str]
 
 UNDISTURBED: tuple[Kill, ...] = ()
-# Each life dies one call further on than the one before, each in another way.
-CHAIN: tuple[Kill, ...] = ((1, BEFORE), (2, DURING), (3, AFTER))
+# Each life dies one call further on than the one before. The three chains hold each kill point once.
+CHAINS: tuple[tuple[Kill, ...], ...] = (
+    ((1, BEFORE), (2, DURING), (3, AFTER)),
+    ((1, DURING), (2, AFTER), (3, BEFORE)),
+    ((1, AFTER), (2, BEFORE), (3, DURING)),
+)
+ALONE = tuple(((call, when),) for call in range(1, CALLS + 1) for when in WHEN)
 
 
-def _rows() -> Iterator[object]:
-    """(client, mode, address form, kills) of every test of the form asked for."""
-    modes = [(client, mode) for client in CLIENTS for mode in client.modes]
-    alone = [((call, when),) for call in range(1, CALLS + 1) for when in WHEN]
-    for number, (client, mode) in enumerate(modes):
-        for form in FORMS if FULL else (FORMS[number % len(FORMS)],):
-            for kills in (UNDISTURBED, *alone) if FULL else (UNDISTURBED, CHAIN):
-                said = ", ".join(_said(kills)) or "undisturbed"
-                yield pytest.param(
-                    client, mode, form, kills,
-                    id=f"{client.name}-{mode}-{form}-{said}",
-                    marks=pytest.mark.xdist_group(f"matrix-{number % 2}"),
-                )  # fmt: skip
+def _cases() -> Iterator[tuple[Client, str, str, tuple[Kill, ...]]]:
+    """(client, mode, address form, kills) of every test of the extent asked for."""
+    for number, client in enumerate(CLIENTS):
+        for place, mode in enumerate(client.modes):
+            turn = number + place
+            if EXTENT == "full":
+                yield from ((client, mode, form, kills) for form in FORMS for kills in (UNDISTURBED, *ALONE))
+            elif EXTENT == "chains":
+                yield client, mode, FORMS[turn % 3], UNDISTURBED
+                yield from ((client, mode, FORMS[(turn + at) % 3], chain) for at, chain in enumerate(CHAINS))
+            elif len(client.modes) == 1 or turn % 2:
+                yield client, mode, FORMS[number % 3], CHAINS[number // 3 % 3]
+            if EXTENT == "quick" and (len(client.modes) == 1 or not turn % 2):
+                yield client, mode, FORMS[number % 3], UNDISTURBED
+
+
+def _parameters() -> Iterator[object]:
+    for number, (client, mode, form, kills) in enumerate(_cases()):
+        name = "-".join((client.name, mode, form, ", ".join(_said(kills)) or "undisturbed"))
+        group = pytest.mark.xdist_group(f"matrix-{number // 2 % 2}")
+        yield pytest.param(client, mode, form, kills, id=name, marks=group)
 
 
 def _said(kills: tuple[Kill, ...]) -> tuple[str, ...]:
@@ -61,13 +75,12 @@ def model() -> Iterator[Model]:
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[Proxy]:
     """``agentstate serve`` before the scripted model, for every wire format."""
-    with Proxy(
-        tmp_path_factory.mktemp("proxy"), f"{model.root}/v1", environment={"AGENTSTATE_ANTHROPIC_URL": model.root}
-    ) as running:
+    others = {"AGENTSTATE_ANTHROPIC_URL": model.root, "AGENTSTATE_GEMINI_URL": model.root}
+    with Proxy(tmp_path_factory.mktemp("proxy"), f"{model.root}/v1", environment=others) as running:
         yield running
 
 
-@pytest.mark.parametrize(("client", "mode", "form", "kills"), list(_rows()))
+@pytest.mark.parametrize(("client", "mode", "form", "kills"), list(_parameters()))
 def test_an_agent_that_is_killed_pays_for_each_call_once_and_ends_as_if_nothing_had_been(
     client: Client, mode: str, form: str, kills: tuple[Kill, ...], model: Model, proxy: Proxy, tmp_path: Path
 ) -> None:
@@ -90,41 +103,44 @@ def test_an_agent_that_is_killed_pays_for_each_call_once_and_ends_as_if_nothing_
 def _killed_at(work: Work, model: Model, kills: tuple[Kill, ...]) -> list[str]:
     """Let an agent live and die at each of the points in turn; what its last life said."""
     gates = {kill: Gate() for kill in kills if kill[1] != AFTER}
+    # Told one life ahead: a supervisor begins the next one by itself.
+    holds = [call if when == AFTER else None for call, when in kills]
+    cut: Kill | None = None
     model.begin(work.session, gates)
+    work.hold(next(iter(holds), None))
     try:
-        for place, (call, when) in enumerate(kills):
-            work.hold(call if when == AFTER else None)
-            work.next()
-            earlier = gates.get(kills[place - 1]) if place else None
-            if earlier is not None and not earlier._opened.done():
-                _open_once_asked_again(work, earlier, kills[place - 1][0])
-            if when == AFTER:
-                work.wait("HOLDS: ")
-                model.wait_answered(call)
-                work.hold(None)
-            else:
-                gates[call, when].wait_reached()
-            work.kill()
-            if when == BEFORE:
-                gates[call, when].open()
-        work.next()
-        if kills and kills[-1][1] == DURING:
-            _open_once_asked_again(work, gates[kills[-1]], kills[-1][0])
+        for kill, held_next in zip(kills, [*holds[1:], None], strict=True):
+            _begin(work, gates, cut)
+            cut = _die(work, model, gates, kill, held_next)
+        _begin(work, gates, cut)
         return work.finish()
     finally:
         for gate in gates.values():
             gate.open()
 
 
-def _open_once_asked_again(work: Work, gate: Gate, call: int) -> None:
-    """Let the cut call's answer go on only when the new life has reached that call, so that it has to join it."""
-    if call > 1:
-        work.wait("TOOL: ", _tools_before(work, call))
-    gate.open()
+def _begin(work: Work, gates: dict[Kill, Gate], cut: Kill | None) -> None:
+    """Begin a life. An answer that was cut goes on only when the new life is about to ask for it again."""
+    work.next()
+    if cut is not None:
+        if cut[0] > 1:
+            work.wait("TOOL: ", cut[0] - 1)
+        gates[cut].open()
 
 
-def _tools_before(work: Work, call: int) -> int:
-    return call - 1
+def _die(work: Work, model: Model, gates: dict[Kill, Gate], kill: Kill, held_next: int | None) -> Kill | None:
+    """Kill the present life at a point; the point, if the answer there is to stand still until the next life."""
+    call, when = kill
+    if when == AFTER:
+        work.wait(f"HOLDS: {call}")
+        model.wait_answered(call)
+    else:
+        gates[kill].wait_reached()
+    work.hold(held_next)
+    work.kill()
+    if when == BEFORE:
+        gates[kill].open()
+    return kill if when == DURING else None
 
 
 def _judge(work: Work, model: Model, proxy: Proxy, said: list[str], lives: int) -> None:

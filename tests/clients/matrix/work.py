@@ -21,6 +21,7 @@ from tests.support.proxy import CLI, Proxy
 RUN, PATH, HEADER = "agentstate run", "path", "header"
 FORMS = (RUN, PATH, HEADER)
 AGENTS = Path(__file__).parent / "agents"
+_BEGINS = "PID: "
 _OURS = ("TOOL: ", "FINAL: ")
 
 # Nothing here may ask any host but the proxy: no telemetry, no price lists from outside.
@@ -37,20 +38,33 @@ _KEYS = {"OPENAI_API_KEY": TEST_KEY, "ANTHROPIC_API_KEY": TEST_KEY, "GEMINI_API_
 
 
 class _Process(Life):
-    """A life of which lines can be counted."""
+    """A process in which one or several lives run, each of which begins with a line ``PID: ...``."""
 
-    def wait_count(self, start: str, count: int) -> str:
-        """The ``count``-th line (from 1) that starts so, waited for. Fails if the process ends before."""
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def wait_in(self, life: int, start: str, count: int = 1) -> str:
+        """The ``count``-th line that starts so of a life, both from 1, waited for. Fails if the process ends before."""
         with self._grown:
             there = self._grown.wait_for(
-                lambda: len(self._found(start)) >= count or not self._readers[0].is_alive(), BOUND_S
+                lambda: len(self._of(life, start)) >= count or not self._readers[0].is_alive(), BOUND_S
             )
-        found = self._found(start)
-        assert there and len(found) >= count, f"no line {start!r} number {count}:\n{self.report()}"
+            found = self._of(life, start)
+        assert there and len(found) >= count, f"life {life}: no line {start!r} number {count}:\n{self.report()}"
         return found[count - 1]
 
-    def _found(self, start: str) -> list[str]:
-        return [line for line in self._lines if line.startswith(start)]
+    def of_life(self, life: int) -> list[str]:
+        """What the agent itself said in one life; packages print as well."""
+        return [line for start in _OURS for line in self._of(life, start)]
+
+    def _of(self, life: int, start: str) -> list[str]:
+        now, found = 0, []
+        for line in self._lines:
+            now += line.startswith(_BEGINS)
+            if now == life and line.startswith(start):
+                found.append(line)
+        return found
 
 
 class Work:
@@ -88,11 +102,11 @@ class Work:
         elif not self._processes:
             supervisor = [*CLI, "run", "--session", self.session, "--backoff", "0", "--", *self._command]
             self._processes.append(_Process(supervisor, self._supervised(), self._folder))
-        self.pid = int(self.wait("PID: ", self._life()).removeprefix("PID: "))
+        self.pid = int(self.wait(_BEGINS).removeprefix(_BEGINS))
 
     def wait(self, start: str, count: int = 1) -> str:
-        """The ``count``-th line of the present life's process that starts so."""
-        return self._processes[-1].wait_count(start, count)
+        """The ``count``-th line of the present life that starts so."""
+        return self._processes[-1].wait_in(self._place, start, count)
 
     def kill(self) -> None:
         """SIGKILL the present life."""
@@ -103,20 +117,21 @@ class Work:
 
     def finish(self) -> list[str]:
         """What the last life, which ends well by itself, did and answered."""
-        lines = self._processes[-1].output()
-        begins = max(number for number, line in enumerate(lines) if line.startswith("PID: "))
-        return [line for line in lines[begins:] if line.startswith(_OURS)]
+        self._processes[-1].output()
+        return self._processes[-1].of_life(self._place)
 
     def close(self) -> None:
         """End what still runs: the supervisor first, so that it begins no further life."""
         for process in self._processes:
-            alive = process._process.poll() is None
+            alive = process.alive
             process.kill()
             if alive and self.form == RUN:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
 
-    def _life(self) -> int:
+    @property
+    def _place(self) -> int:
+        """Which life of its process the present one is."""
         return self.lives if self.form == RUN else 1
 
     def _variables(self) -> dict[str, str]:
@@ -149,5 +164,3 @@ def _command(client: Client) -> list[str]:
         module = f"tests.clients.matrix.agents.{client.agent.removesuffix('.py')}"
         return [str(interpreter(client)), "-m", module, *client.arguments]
     return ["node", str(AGENTS / client.agent), *client.arguments]
-
-

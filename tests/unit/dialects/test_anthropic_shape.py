@@ -210,7 +210,8 @@ def test_sdk_reads_input_that_a_limit_cut_as_what_it_became(sdk: Sdk, written: s
 WHOLE_INPUTS = {
     "": {}, "{": {}, '{"a"': {}, '{"a":': {}, '{"a": 12': {"a": 12}, '{"a": 1.': {}, '{"a": "x': {},
     '{"a":[1,': {"a": [1]}, '{"a":[1, {"b":2': {"a": [1, {"b": 2}]}, '{"a": tr': {}, '{"a":1, "b': {"a": 1},
-    '{"a": {"b": "c"}': {"a": {"b": "c"}}, "nothing of the kind": {}, '{"a": ]': {}, '{"a" 1': {},
+    '{"a": {"b": "c"}': {"a": {"b": "c"}}, "nothing of the kind": {},
+    '{"a":1, "b"': {"a": 1}, '{"a":1, "b":': {"a": 1}, '{"a": ]': {}, '{"a" 1': {},
 }  # fmt: skip
 
 
@@ -287,6 +288,13 @@ def test_block_of_any_kind_survives_both_ways(name: str) -> None:
     stream = to_stream(whole)
     assert added_up(stream) == without_nulls(whole)
     assert without_nulls(to_plain(stream)) == without_nulls(whole)
+
+
+def test_output_is_counted_at_the_end_of_a_stream_alone() -> None:
+    """Some clients add up what the first and the last event count."""
+    events = objects(to_stream(message([BLOCKS["text"]], usage={"input_tokens": 3, "output_tokens": 7})))
+    assert [found["message"]["usage"]["output_tokens"] for found in events if "message" in found] == [0]
+    assert [found["usage"]["output_tokens"] for found in events if "usage" in found] == [7]
 
 
 def test_line_ends_in_a_plain_answer_do_not_end_an_event() -> None:

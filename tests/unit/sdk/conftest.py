@@ -16,7 +16,11 @@ from tests.support.upstream import Upstream
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith(("AGENTSTATE_", "OPENAI_")) or name.lower() in ("http_proxy", "https_proxy", "all_proxy"):
+        if name.startswith(("AGENTSTATE_", "OPENAI_", "ANTHROPIC_")) or name.lower() in (
+            "http_proxy",
+            "https_proxy",
+            "all_proxy",
+        ):
             monkeypatch.delenv(name)
 
 

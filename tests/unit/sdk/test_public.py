@@ -25,7 +25,8 @@ def test_import_loads_no_framework_and_nothing_of_weight() -> None:
     code = "import sys; before = set(sys.modules); import agentstate; print(*sorted(set(sys.modules) - before))"
     loaded = {name.split(".")[0] for name in _python(code).split()}
     assert "agentstate" in loaded
-    assert not loaded & {"openai", "langchain_openai", "crewai", "pydantic", "aiohttp", "httpx", "httpx2", "starlette"}
+    heavy = {"anthropic", "openai", "langchain_openai", "crewai", "pydantic", "aiohttp", "httpx", "httpx2", "starlette"}
+    assert not loaded & heavy
     assert not any(name.startswith("agentstate.") for name in _python(code).split())
 
 
@@ -36,9 +37,14 @@ def test_import_takes_less_than_fifty_milliseconds() -> None:
 
 
 def test_naming_a_wrapper_that_needs_no_framework_loads_none() -> None:
-    code = "import sys; from agentstate import wrap_langchain, wrap_crewai; wrap_crewai('s'); print(*sys.modules)"
+    code = (
+        "import sys; from agentstate import session, wrap_langchain, wrap_crewai; wrap_crewai('s')\n"
+        "with session('s') as s:\n    s.environ\n"
+        "print(*sys.modules)"
+    )
     loaded = set(_python(code).split())
-    assert not loaded & {"openai", "langchain_openai", "langchain_core", "crewai", "pydantic"}
+    assert not loaded & {"anthropic", "openai", "langchain_openai", "langchain_core", "crewai", "pydantic"}
+    assert not loaded & {"asyncio", "ssl", "urllib.request"}
 
 
 def test_every_public_name_is_there_and_listed() -> None:
@@ -69,10 +75,23 @@ def test_the_package_is_marked_as_typed() -> None:
     assert (Path(agentstate.__file__).parent / "py.typed").is_file()
 
 
-def test_a_missing_vendor_package_is_named_with_the_way_to_install_it() -> None:
+@pytest.mark.parametrize(
+    ("name", "vendor"),
+    [
+        ("AgentStateOpenAI", "openai"),
+        ("AsyncAgentStateOpenAI", "openai"),
+        ("AgentStateAnthropic", "anthropic"),
+        ("AsyncAgentStateAnthropic", "anthropic"),
+    ],
+)
+def test_a_missing_vendor_package_is_named_with_the_way_to_install_it(name: str, vendor: str) -> None:
     code = (
-        "import sys; sys.modules['openai'] = None\n"
-        "try:\n    from agentstate import AgentStateOpenAI\n"
+        f"import sys; sys.modules[{vendor!r}] = None\n"
+        f"try:\n    from agentstate import {name}\n"
         "except ImportError as error:\n    print(error)"
     )
-    assert "pip install 'agentstate-proxy[openai]'" in _python(code)
+    said = _python(code)
+    assert said.startswith(f"{name} needs the {vendor} package: ")
+    assert f"pip install 'agentstate-proxy[{vendor}]'" in said
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras[vendor][0].startswith(vendor)

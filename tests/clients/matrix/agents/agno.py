@@ -16,7 +16,9 @@ def main() -> None:
     model = OpenAIChat(id=MODEL, **given("base_url", "default_headers"))
     agent = Agent(model=model, tools=list(TOOLS.values()), instructions=SYSTEM, telemetry=False)
     if STREAM:
-        finish("".join(str(event.content or "") for event in agent.run(TASK, stream=True) if event.event == "RunContent"))
+        finish(
+            "".join(str(event.content or "") for event in agent.run(TASK, stream=True) if event.event == "RunContent")
+        )
     else:
         finish(agent.run(TASK).content)
 

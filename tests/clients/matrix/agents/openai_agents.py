@@ -13,7 +13,9 @@ from tests.clients.matrix.agents.task import MODEL, STREAM, SYSTEM, TASK, TOOLS,
 async def main() -> None:
     set_tracing_disabled(True)
     set_default_openai_client(AsyncOpenAI(**given("base_url", "default_headers")), use_for_tracing=False)
-    agent = Agent(name="Helper", instructions=SYSTEM, model=MODEL, tools=[function_tool(tool) for tool in TOOLS.values()])
+    agent = Agent(
+        name="Helper", instructions=SYSTEM, model=MODEL, tools=[function_tool(tool) for tool in TOOLS.values()]
+    )
     if STREAM:
         result = Runner.run_streamed(agent, TASK)
         async for _ in result.stream_events():
