@@ -79,7 +79,7 @@ WRITES: dict[str, Callable[[Book], Awaitable[Any]]] = {
     "begin_step with carried ones": lambda book: book.ask(book.row("r2"), "q3", carried=(1,)),
     "begin_attempt": _again,
     "end_step": _end,
-    "finish_job": lambda book: book.journal.finish_job(FinishedJob("resp_1", 200, b"[]", b"{}")),
+    "finish_job": lambda book: book.journal.finish_job(FinishedJob(book.session.id, "resp_1", 200, b"[]", b"{}")),
     "interrupt_step": lambda book: book.journal.interrupt_step(3),
     "serve": lambda book: _serve(book, None),
     "serve with a number": lambda book: _serve(book, 4),

@@ -187,9 +187,9 @@ def event_data(event: bytes) -> bytes | None:
     return bare if bare[:1] in (b"{", b"[", b"<") and bare else None
 
 
-# Inside and outside of a text: what may change where one is.
+# Inside and outside of a text: what may change where one is. A text without escapes is passed over as a whole.
 _IN_TEXT = re.compile(rb'["\\]')
-_AROUND = re.compile(rb'["{}\[\]]')
+_AROUND = re.compile(rb'"[^"\\]*"|["{}\[\]]')
 
 
 class Elements:
@@ -211,7 +211,11 @@ class Elements:
         """(raw bytes from the end of the element before to the end of this one, this element), each that is whole."""
         self._buffer += data
         while (found := (_IN_TEXT if self._text else _AROUND).search(self._buffer, self._at)) is not None:
-            mark, end = found[0], found.end()
+            end = found.end()
+            mark = self._buffer[end - 1 : end]
+            if end - found.start() > 1:
+                self._at = end
+                continue
             if mark == b"\\":
                 if end == len(self._buffer):
                     self._at = end - 1  # what it escapes is still to come

@@ -22,6 +22,7 @@ _ENDING = frozenset(
         "eval_count", "eval_duration",
     }
 )  # fmt: skip
+_LINE_ENDS = tuple((end.encode(), rb"\u%04x" % ord(end)) for end in "\u2028\u2029\u0085")
 
 
 def convert(recorded: Shape, asked: Shape, body: bytes) -> bytes:
@@ -50,7 +51,15 @@ def to_stream(body: bytes) -> bytes:
     else:
         end["response"] = ""
     lines = ({**said, "done": False}, {**end, "done": True})
-    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+    return b"".join(_line(value) for value in lines)
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    """One line, less what some clients take for a line end inside a text: Ollama itself escapes two of them."""
+    line = msgspec.json.encode(value)
+    for end, escaped in _LINE_ENDS:
+        line = line.replace(end, escaped)
+    return line + b"\n"
 
 
 def _value(line: bytes) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -122,7 +123,9 @@ class ResponsesGate:
                 return Verdict(f"the stream ended before output item {min(missing)} was finished")
         # What an agent may have acted on by an event of its own counts, whether the last event repeats it or not.
         known = {_identity(item) for _, item in items}
-        items += [(place, item) for place, item in sorted(self._finished, key=_place) if _identity(item) not in known]
+        items += [
+            (place, item) for place, item in sorted(self._finished, key=itemgetter(0)) if _identity(item) not in known
+        ]
         return settled(response, items, text_in(response.status) or kind.removeprefix("response."), keeps(self._body))
 
     def heartbeat(self) -> bytes:
@@ -158,11 +161,11 @@ class ResponsesGate:
             read = _decode_event.decode(data)
         except msgspec.ValidationError:
             usual = False
-            fields = _fields(data)
-            if fields is None:
+            odd = odd_event(data)
+            if odd is None:
                 self._fault = self._fault or "the stream holds an event that is not a JSON object"
                 return False
-            read = _odd(fields)
+            read = odd
         except UNREADABLE:
             self._fault = self._fault or "the stream holds an event that is not JSON"
             return False
@@ -186,10 +189,9 @@ class ResponsesGate:
         return not _of_a_call(kind)
 
     def _begin(self, read: Event) -> bool:
-        try:
-            response = _decode_response.decode(read.response)
-        except UNREADABLE:
-            return False
+        if bytes(read.response)[:1] != b"{":
+            return True
+        response = _decode_response.decode(read.response)
         self._last = read
         return not any(is_for_agent(item) for item in items_of(response.output))
 
@@ -216,7 +218,7 @@ class ResponsesGate:
 
 
 def _data_of(event: bytes) -> bytes | None:
-    """The event's data. The common form, one line that names the event and one of data, is read five times as fast."""
+    """The event's data. The common form, one line that names the event and one of data, is read in half the time."""
     if event.startswith(b"event: ") and event.endswith(b"}\n\n") and b"\r" not in event:
         end = event.find(b"\n")
         if event.startswith(b"\ndata: ", end) and event.find(b"\n", end + 1) == len(event) - 2:
@@ -224,31 +226,19 @@ def _data_of(event: bytes) -> bytes | None:
     return sse.data_of(event)
 
 
-def _place(pair: tuple[int, dict[str, Any]]) -> int:
-    return pair[0]
-
-
 def _identity(item: dict[str, Any]) -> tuple[str, ...]:
     """What an item and its repetition in the last event have in common; item ids may differ between the two."""
     return tuple(str(item.get(key)) for key in ("type", "call_id", "name"))
 
 
-def _fields(data: bytes) -> dict[str, msgspec.Raw] | None:
+def odd_event(data: bytes) -> Event | None:
+    """An event whose fields have unusual types, by what is usual in it. ``None``: it is no JSON object."""
     try:
-        return _decode_fields.decode(data)
+        fields = _decode_fields.decode(data)
     except UNREADABLE:
         return None
-
-
-def _odd(fields: dict[str, msgspec.Raw]) -> Event:
-    """An event whose fields have unusual types, by what is usual in it."""
-    nothing = msgspec.Raw(b"")
-    return Event(
-        text_in(fields.get("type", nothing)),
-        fields.get("item", nothing),
-        fields.get("response", nothing),
-        fields.get("error", nothing),
-    )
+    item, response, error = (fields.get(name, msgspec.Raw(b"")) for name in ("item", "response", "error"))
+    return Event(text_in(fields.get("type", msgspec.Raw(b""))), item, response, error)
 
 
 @lru_cache(256)
@@ -361,7 +351,7 @@ def _usage(response: Response) -> str:
 def _why(response: Response, status: str) -> str:
     error = loaded(response.error)
     if not isinstance(error, dict):
-        return f"the response was {status}" if status == "cancelled" else f"the response {status}"
+        return "the response was cancelled" if status == "cancelled" else "the response failed"
     return f"{error.get('code') or status}: {error.get('message') or 'no message'}"[:1000]
 
 

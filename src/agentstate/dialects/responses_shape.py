@@ -12,7 +12,7 @@ import msgspec
 from agentstate.core.model import Shape
 from agentstate.dialects import sse
 from agentstate.dialects.base import UNREADABLE, list_of
-from agentstate.dialects.responses_answer import BEGUN, ENDED, Event, encoded, loaded
+from agentstate.dialects.responses_answer import BEGUN, ENDED, Event, encoded, loaded, odd_event
 
 _decode_event = msgspec.json.Decoder(Event)
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -52,9 +52,11 @@ def to_plain(stream: bytes) -> bytes:
         if data is None:
             continue
         try:
-            read = _decode_event.decode(data)
+            read: Event | None = _decode_event.decode(data)
         except UNREADABLE:
-            continue  # the end marker, or what the gate has judged
+            read = odd_event(data)
+        if read is None:
+            continue  # the end marker
         kind = read.type or sse.name_of(event).decode("utf-8", "replace")
         if kind == "response.output_item.done" and bytes(read.item)[:1] == b"{":
             done[read.output_index if read.output_index >= 0 else len(done)] = bytes(read.item)

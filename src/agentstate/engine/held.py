@@ -10,6 +10,7 @@ import logging
 from agentstate.core.model import Call, Shape
 from agentstate.dialects import registry, responses_context
 from agentstate.engine.core import Parts
+from agentstate.errors import BadRequest
 
 log = logging.getLogger("agentstate")
 _LONGEST = 2000  # answers that are walked back
@@ -36,4 +37,8 @@ def restored(parts: Parts, session: int, call: Call, status: int, refusal: bytes
         body = held.body if held.job else dialect.convert(answer.shape, Shape(), answer.body)
         chain.append((asked, body))
         previous = dialect.parse(method, path, asked).previous
-    return responses_context.transcript(chain[::-1], call.body)
+    try:
+        return responses_context.transcript(chain[::-1], call.body)
+    except BadRequest as error:
+        log.warning("the conversation before answer %s cannot be sent whole: %s", call.previous, error)
+        return None

@@ -33,6 +33,7 @@ _POLL = re.compile(r"responses/([\w-]{1,256})")
 class Followed:
     """A job, and how to ask for it: ``headers`` hold credentials and are never stored."""
 
+    session: int
     answer_id: str
     call: Call
     dialect: Dialect
@@ -86,7 +87,9 @@ async def _kept(parts: Parts, job: Followed, status: int, headers: Headers, body
             await asyncio.wrap_future(parts.pricing.warm())
         cost = parts.pricing.cost(job.provider, verdict.model or job.call.model, verdict.usage, clock.now())
     head = packed_headers(headers)
-    await parts.journal.finish_job(FinishedJob(job.answer_id, status, head, body, verdict.model, verdict.usage, cost))
+    await parts.journal.finish_job(
+        FinishedJob(job.session, job.answer_id, status, head, body, verdict.model, verdict.usage, cost)
+    )
     return True
 
 
@@ -103,7 +106,7 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
     """
     session = parts.journal.facts.session(request.session)
     held = parts.journal.read.held(session.id, answer_id) if session is not None else None
-    if held is None or not held.job:
+    if session is None or held is None or not held.job:
         return None
     if held.body:
         return _told(held.status, kept_headers(held.head), held.body, held, Outcome.REPLAY)
@@ -111,6 +114,7 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
     known = registry.BY_NAME[dialect]
     provider = parts.providers.for_dialect(known.provider)
     job = Followed(
+        session.id,
         answer_id, known.parse(method, path, body), known, provider, request.path.rpartition("/")[0],
         forwarded(request.headers, provider.credentials()),
     )  # fmt: skip

@@ -235,7 +235,13 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> None
     await _commit(job, state, body, verdict, shape, error=verdict.failed)
     if jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:
         asked = jobs.Followed(
-            verdict.answer_id, job.call, job.dialect, job.provider, job.question.path, job.question.headers
+            job.live.session,
+            verdict.answer_id,
+            job.call,
+            job.dialect,
+            job.provider,
+            job.question.path,
+            job.question.headers,
         )
         job.parts.followers.start(f"follow job {verdict.answer_id}", jobs.follow(job.parts, asked))
 

@@ -211,12 +211,17 @@ class Pricing:
 
 def _counts(source: PricedProvider, model: str, usage: Any) -> dict[str, Any] | None:
     """The usage by the library's kinds; ``None``: it cannot make anything of it."""
-    try:
-        flavor = "chat" if any(part.api_flavor == "chat" for part in source.extractors or ()) else "default"
-        found = source.extract_usage({"model": model, "usage": usage}, api_flavor=flavor)[1]
-        return dict(found._reported_values())
-    except (LookupError, ValueError, TypeError):
-        return None
+    # A provider's wire formats name things differently: the first whose required names are all there is the one.
+    for extractor in sorted(source.extractors or (), key=lambda part: part.api_flavor != "chat"):
+        root = [extractor.root] if isinstance(extractor.root, str) else list(extractor.root)
+        answer: Any = usage
+        for name in reversed(root):
+            answer = {name: answer}
+        try:
+            return dict(extractor.extract(answer)[1]._reported_values())
+        except (LookupError, ValueError, TypeError):
+            continue
+    return None
 
 
 def _numbers(usage: dict[str, Any], above: tuple[str, ...], paths: list[tuple[str, ...]], values: list[int]) -> bool:

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from agentstate.errors import NotFound, SettingsError
 from agentstate.settings import ProviderSettings
 
-
 _KEY_HEADERS = {("anthropic",): "x-api-key", ("gemini",): "x-goog-api-key"}  # others take a bearer token
 
 

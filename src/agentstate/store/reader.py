@@ -202,7 +202,7 @@ class Reader:
 
     def held(self, session: int, answer_id: str) -> HeldRow | None:
         """The answer of this session that its provider holds under that name."""
-        row = self._one("held", (answer_id, session))
+        row = self._one("held", (session, answer_id))
         if row is None:
             return None
         body = b"" if row[6] is None else self._content(row[4], row[5], row[6])

@@ -118,6 +118,7 @@ class Ending:
 class FinishedJob:
     """How a job that a provider ran in the background ended. ``answer_id``: its name there; ``head``: headers."""
 
+    session: int
     answer_id: str
     status: int
     head: bytes

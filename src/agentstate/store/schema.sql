@@ -135,14 +135,15 @@ create table call (                                -- tool calls that answers pr
 create index call_id on call (call_id);
 
 create table held (                                -- answers that their provider holds for later requests to name
-    id          text    primary key,               -- the provider's name for it
     session     integer not null,
+    id          text    not null,                  -- the provider's name for it
     step        integer not null,
     job         integer not null default 0,        -- 1: the answer of the step is a job under way
     status      integer not null default 0,        -- HTTP status of the finished job's answer
     head        blob,                              -- its headers, packed JSON
     body        integer,                           -- blob: the finished job's answer
-    finished_at real
+    finished_at real,
+    primary key (session, id)
 ) strict, without rowid;
 create index held_step on held (step);
 

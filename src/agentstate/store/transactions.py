@@ -145,7 +145,7 @@ def finish_job(conn: sqlite3.Connection, counters: Counters, job: FinishedJob) -
     """A job ended; the first news of that stays."""
     codec, head = bodies.packed(job.head)
     values = {
-        "id": job.answer_id, "status": job.status, "head": bytes([codec]) + head,
+        "session": job.session, "id": job.answer_id, "status": job.status, "head": bytes([codec]) + head,
         "body": bodies.put_body(conn, counters, job.body), "now": clock.now(),
     }  # fmt: skip
     row = conn.execute(_SQL["finish_job"], values).fetchone()

@@ -420,6 +420,17 @@ def test_heartbeat_is_nothing_before_a_response_was_begun_and_then_its_last_prog
     assert gate.heartbeat() == progress
 
 
+def test_event_that_names_no_response_is_shown_and_is_never_a_heartbeat() -> None:
+    gate = RESPONSES.gate(CALL)
+    for empty in (
+        event("response.created"),
+        event("response.queued", response=None),
+        event("response.queued", response=7),
+    ):
+        assert gate.feed(empty) == empty
+        assert gate.heartbeat() == b""
+
+
 def test_heartbeat_never_tells_what_is_held() -> None:
     gate = RESPONSES.gate(CALL)
     later = event("response.in_progress", response=response("in_progress", note="later"), sequence_number=9)

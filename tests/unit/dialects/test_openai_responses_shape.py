@@ -141,6 +141,16 @@ def test_number_and_text_of_a_stream_are_spelled_as_the_provider_did() -> None:
     assert RESPONSES.convert(STREAM, PLAIN, b"".join(begin()) + data) == raw
 
 
+@pytest.mark.parametrize("odd", [{"output_index": None}, {"output_index": "0"}, {"output_index": [1]}])
+def test_event_with_unusual_types_is_read_as_the_gate_reads_it(odd: dict[str, Any]) -> None:
+    item = event("response.output_item.done", item=FUNCTION, **odd)
+    body = b"".join([*begin(), item, event("response.completed", response=response(), **odd)])
+    converted = RESPONSES.convert(STREAM, PLAIN, body)
+    assert json.loads(converted) == response(output=[FUNCTION])
+    assert RESPONSES.judge(CALL, converted) == fed([body])[1]
+    assert fed([body])[0] == b"".join(begin())
+
+
 def test_failed_stream_is_the_failed_response() -> None:
     body = b"".join([*begin(), event("response.failed", response=response("failed", error={"code": "x"}))])
     converted = RESPONSES.convert(STREAM, PLAIN, body)

@@ -76,3 +76,38 @@ def test_zero_tokens_cost_nothing_and_an_unknown_model_costs_unknown(prices: Pri
 @pytest.mark.parametrize("usage", ["null", "[]", "17", '"many"', "{}", '{"prompt_tokens": "two"}', "{", '{"a": [1]}'])
 def test_usage_that_cannot_be_read_costs_unknown(prices: Pricing, provider: Provider, usage: str) -> None:
     assert prices.cost(provider, "gpt-4o", usage, AT) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "usage"),
+    [
+        ("openai", "gpt-5", {"input_tokens": 900, "input_tokens_details": {"cached_tokens": 100}, "output_tokens": 50,
+                             "output_tokens_details": {"reasoning_tokens": 30}, "total_tokens": 950}),
+        ("anthropic", "claude-sonnet-4-5", {"input_tokens": 10, "cache_creation_input_tokens": 2000,
+                                            "cache_read_input_tokens": 5000, "output_tokens": 300}),
+        ("gemini", "gemini-2.5-flash", {"promptTokenCount": 1000, "candidatesTokenCount": 100, "thoughtsTokenCount": 50,
+                                        "totalTokenCount": 1150}),
+        ("openai", "text-embedding-3-small", {"prompt_tokens": 1000, "total_tokens": 1000}),
+    ],
+)  # fmt: skip
+def test_each_wire_format_s_counts_have_their_price(
+    prices: Pricing, kind: str, model: str, usage: dict[str, Any]
+) -> None:
+    provider = Registry(settings.load(environ={}).providers).for_dialect(kind)
+    cost = prices.cost(provider, model, json.dumps(usage), AT)
+    assert cost == pytest.approx(_exact(prices, provider, model, usage), rel=1e-12)
+    assert cost is not None and cost > 0
+    more = {name: count * 2 if isinstance(count, int) else count for name, count in usage.items()}
+    again = prices.cost(provider, model, json.dumps(more), AT)
+    assert again is not None and again > cost
+
+
+def test_cached_tokens_of_an_anthropic_answer_are_not_among_its_input(prices: Pricing) -> None:
+    provider = Registry(settings.load(environ={}).providers).for_dialect("anthropic")
+    plain, cached = {"input_tokens": 1000, "output_tokens": 0}, {"cache_read_input_tokens": 1000}
+    costs = [
+        prices.cost(provider, "claude-sonnet-4-5", json.dumps(usage), AT)
+        for usage in (plain, plain | cached, {"input_tokens": 2000, "output_tokens": 0})
+    ]
+    assert None not in costs
+    assert costs[0] < costs[1] < costs[2]  # type: ignore[operator]

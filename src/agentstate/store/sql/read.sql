@@ -103,7 +103,7 @@ where s.id = ?;
 -- name: held
 select h.step, h.job, h.status, h.head, b.codec, b.size, b.data, s.number
 from held h join step s on s.id = h.step left join blob b on b.id = h.body
-where h.id = ? and h.session = ?;
+where h.session = ? and h.id = ?;
 
 -- name: request
 select s.dialect, s.method, s.path, s.frame, s.node, s.fingerprint, s.tip from step s where s.id = ?;

@@ -83,10 +83,10 @@ insert into call (step, choice, place, call_id, name) values (?, ?, ?, ?, ?);
 
 -- name: hold
 insert into held (id, session, step, job) values (:id, :session, :step, :job)
-on conflict (id) do update set session = excluded.session, step = excluded.step, job = excluded.job;
+on conflict (session, id) do update set step = excluded.step, job = excluded.job, body = null, finished_at = null;
 
 -- name: finish_job
-update held set status = :status, head = :head, body = :body, finished_at = :now where id = :id and body is null
+update held set status = :status, head = :head, body = :body, finished_at = :now where session = :session and id = :id and body is null
 returning step;
 
 -- name: price_job
