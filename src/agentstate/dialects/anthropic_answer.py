@@ -1,4 +1,4 @@
-"""Owns judging an Anthropic message, whole or while it streams. Must not change its bytes.
+"""Owns judging an Anthropic message, whole or while it streams, and errors of ours in its form. Must not change bytes.
 
 Invariant: an answer is finished only when ``message_stop`` has come, a stop reason was given and the input of every
 tool call parses. Text and thinking may be shown while they stream; from the first call that the agent is to run, or
@@ -14,6 +14,7 @@ import msgspec
 from agentstate.core.model import ToolCall, Verdict
 from agentstate.dialects import sse
 from agentstate.dialects.base import UNREADABLE
+from agentstate.errors import AgentStateError
 
 
 def event(kind: bytes, data: bytes) -> bytes:
@@ -21,10 +22,31 @@ def event(kind: bytes, data: bytes) -> bytes:
     return b"event: " + kind + b"\ndata: " + data + b"\n\n"
 
 
+# https://docs.anthropic.com/en/api/errors
+_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
 PING = event(b"ping", b'{"type": "ping"}')
 CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})  # reasons that may end a call half-way
 _NOTHING = (b"", b"null")
 _EMPTY = (*_NOTHING, b"[]")
+
+
+def anthropic_error(error: AgentStateError) -> bytes:
+    """The error object that Anthropic clients understand; our code and detail are further members of ``error``."""
+    kind = _KINDS.get(error.status) or ("invalid_request_error" if 400 <= error.status < 500 else "api_error")
+    fields: dict[str, Any] = {"type": kind, "message": error.message, "code": error.code}
+    if error.detail:
+        fields["agentstate"] = error.detail
+    return msgspec.json.encode({"type": "error", "error": fields})
 
 
 class _Block(msgspec.Struct):
@@ -175,7 +197,7 @@ class StreamGate:
 
     def _read(self, piece: bytes) -> bool:
         """Take note of an event; whether it may be shown before the commit."""
-        data = _data_of(piece)
+        data = sse.data_of(piece)
         if data is None:
             return True
         if data.strip() == b"[DONE]":  # some gateways add it; it proves nothing
@@ -269,16 +291,6 @@ class StreamGate:
         for name, raw in _decode_fields.decode(usage).items():
             if bytes(raw) != b"null" or name not in self._usage:
                 self._usage[name] = raw
-
-
-def _data_of(piece: bytes) -> bytes | None:
-    """The event's data; short for the form in which Anthropic writes events."""
-    at = piece.find(b"\n")
-    if piece.startswith(b"data: {", at + 1) and piece.startswith(b"event: ") and piece.endswith(b"}\n\n"):
-        data = piece[at + 7 : -2]
-        if b"\n" not in data and b"\r" not in piece:
-            return data
-    return sse.data_of(piece)
 
 
 def _wrong(kind: str) -> str:

@@ -15,17 +15,19 @@ import msgspec
 
 from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import anthropic_shape, volatile
-from agentstate.dialects.anthropic_answer import StreamGate, event, judge_plain
+from agentstate.dialects.anthropic_answer import StreamGate, anthropic_error, event, judge_plain
 from agentstate.dialects.base import (
     UNREADABLE,
     Blanked,
     Cache,
     Scrubbed,
+    bare,
     canonical,
     digest_of,
     fields_of,
     lenient,
     place_of,
+    spelled,
 )
 from agentstate.dialects.conversation import Conversations
 from agentstate.errors import AgentStateError
@@ -41,18 +43,6 @@ _RESULTS = frozenset({"tool_result", "mcp_tool_result"})  # whose content may be
 # Where a JSON schema holds values of a user's, whatever they are called.
 _SCHEMA_VALUES = frozenset({"enum", "const", "default", "examples"})
 
-# https://docs.anthropic.com/en/api/errors
-_KINDS = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-
 _frames = Cache(8 * 1024 * 1024)
 _systems = Cache(8 * 1024 * 1024)
 _toolsets = Cache(8 * 1024 * 1024)
@@ -62,6 +52,7 @@ class _Frame(msgspec.Struct, frozen=True):
     digest: bytes
     model: str
     previous: str
+    secrets: tuple[str, ...] = ()
 
 
 class AnthropicMessages:
@@ -102,7 +93,7 @@ class AnthropicMessages:
                 before, after = body[:start] + before, after + body[start + len(array) :]
         return Call(
             self.name, method, path, body, digest, items, before, separator, after, frame.model,
-            shape=shape, context=context, previous=frame.previous,
+            shape=shape, context=context, previous=frame.previous, secrets=spelled(frame.secrets, body),
         )  # fmt: skip
 
     def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
@@ -116,7 +107,7 @@ class AnthropicMessages:
         shown = _message(value, [])
         blocks = shown.get("content")
         for block in blocks if isinstance(blocks, list) else [blocks]:
-            if item.role == "system" or user_text:
+            if item.role == "system" or user_text or volatile.is_generated(block):
                 _mask_text(block, literals, plain)
             elif _is_result(block):
                 _mask_result(block, literals, plain)
@@ -164,15 +155,6 @@ class AnthropicMessages:
         return event(b"error", anthropic_error(error))
 
 
-def anthropic_error(error: AgentStateError) -> bytes:
-    """The error object that Anthropic clients understand; our code and detail are further members of ``error``."""
-    kind = _KINDS.get(error.status) or ("invalid_request_error" if 400 <= error.status < 500 else "api_error")
-    fields: dict[str, Any] = {"type": kind, "message": error.message, "code": error.code}
-    if error.detail:
-        fields["agentstate"] = error.detail
-    return msgspec.json.encode({"type": "error", "error": fields})
-
-
 def _opaque(method: str, path: str, body: bytes) -> Call:
     """Valid JSON that only a lenient parser takes: its very bytes are its question."""
     value = json.loads(body)
@@ -195,6 +177,7 @@ def _frame(fields: dict[str, msgspec.Raw]) -> _Frame:
     if known is not None:
         return known  # type: ignore[no-any-return]
     parts: list[bytes] = []
+    secrets: list[str] = []
     model = previous = ""
     for name, raw in kept:
         value = msgspec.json.decode(raw)
@@ -204,8 +187,10 @@ def _frame(fields: dict[str, msgspec.Raw]) -> _Frame:
             model = value
         if name == "thread" and isinstance(value, dict) and isinstance(value.get("previous_message_id"), str):
             previous = value["previous_message_id"]
+        if name == "mcp_servers":
+            value, secrets = bare(value)
         parts += (name.encode(), canonical(value))
-    frame = _Frame(digest_of(parts), model, previous)
+    frame = _Frame(digest_of(parts), model, previous, tuple(secrets))
     _frames.put(key, frame)
     return frame
 

@@ -35,6 +35,9 @@ class Gate(Protocol):
         """Judge the whole answer; call once, after the last byte."""
         ...
 
+    # A gate may also have ``failure(error) -> bytes``: an error of ours as the end of what was shown so far, where that
+    # cannot be said without knowing it; else ``Dialect.stream_error`` is used.
+
     def heartbeat(self) -> bytes:
         """What may be sent after what was shown so far to keep a client waiting; empty: nothing it would bear."""
         ...
@@ -125,6 +128,8 @@ def fields_of(body: bytes) -> dict[str, msgspec.Raw] | None:
         return None
 
 
+SHORTEST_SECRET = 8  # shorter ones would blot out ordinary text
+_SECRET_MEMBERS = frozenset({"authorization_token", "authorization", "headers"})
 # What a strict parser raises; the second and third also while it decodes a part of what it took as a whole.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -211,6 +216,31 @@ class Cache:
         self._size += len(key) + 400  # 400: the objects around it, measured generously
         if self._size > self._half:
             self._old, self._young, self._size = self._young, {}, 0
+
+
+def bare(servers: Any) -> tuple[Any, list[str]]:
+    """Remote tool servers (hosted MCP) as requests name them: without the credentials for them, and those.
+
+    They are ``authorization_token`` (Anthropic), ``authorization`` and all ``headers`` (OpenAI) of an entry.
+    """
+    if not isinstance(servers, list):
+        return servers, []
+    shown, secrets = [], []
+    for entry in servers:
+        if isinstance(entry, dict) and not _SECRET_MEMBERS.isdisjoint(entry):
+            headers = entry.get("headers")
+            found = [entry.get("authorization_token"), entry.get("authorization")]
+            found += headers.values() if isinstance(headers, dict) else ()
+            secrets += [text for text in found if isinstance(text, str) and len(text) >= SHORTEST_SECRET]
+            entry = {name: value for name, value in entry.items() if name not in _SECRET_MEMBERS}
+        shown.append(entry)
+    return shown, secrets
+
+
+def spelled(secrets: Iterable[str], body: bytes) -> tuple[bytes, ...]:
+    """Credentials as they may stand in a JSON body, whichever way it was escaped."""
+    ways = {way for text in secrets for way in (msgspec.json.encode(text)[1:-1], json.dumps(text).encode()[1:-1])}
+    return tuple(sorted(way for way in ways if way in body))
 
 
 def digest_of(parts: Iterable[bytes]) -> bytes:

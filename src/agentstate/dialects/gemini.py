@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
@@ -30,7 +29,7 @@ from agentstate.dialects.base import (
     place_of,
 )
 from agentstate.dialects.conversation import Conversations
-from agentstate.dialects.gemini_answer import ArrayGate, StreamGate, judge_plain
+from agentstate.dialects.gemini_answer import ArrayGate, StreamGate, gemini_error, judge_plain
 from agentstate.errors import AgentStateError, BadRequest
 
 GENERATE = frozenset({"generateContent", "streamGenerateContent"})
@@ -44,9 +43,10 @@ _DENIED_QUERY = frozenset({"alt", "key", "access_token", "oauth_token", "prettyP
 
 _PATH = re.compile(
     r"(?:v\d[\w.]*/)?"
-    r"(?:(?:projects/[^/]+/locations/[^/]+/)?(?:publishers/[^/]+/)?)?"
+    r"(?:projects/[^/]+/locations/[^/]+/)?(?:publishers/[^/]+/)?"
     r"(?P<kind>models|tunedModels|endpoints)/(?P<name>[^/]+(?:/[^/]+)*):(?P<operation>\w+)/?"
 )
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 _COLLECTIONS = ("tunedModels/", "endpoints/")
 _SNAKE = re.compile(r"_([a-z0-9])")
 _CALLS = ("functionCall", "function_call")
@@ -62,11 +62,16 @@ def gemini_operation(path: str) -> tuple[str, str] | None:
     ``None``: no operation that a dialect here understands; those are ``GENERATE`` and ``PURE``. What is no base model
     keeps its collection in its name: ``tunedModels/x``, ``endpoints/7``.
     """
-    found = _PATH.fullmatch(unquote(path).strip("/"))
+    found = _PATH.fullmatch(_unquoted(path).strip("/"))
     if found is None or found["operation"] not in GENERATE | PURE:
         return None
     named = found["name"] if found["kind"] == "models" else f"{found['kind']}/{found['name']}"
     return named, found["operation"]
+
+
+def _unquoted(text: str) -> str:
+    raw = text.encode("utf-8", "replace")
+    return _PERCENT.sub(lambda found: bytes([int(found[1], 16)]), raw).decode("utf-8", "replace")
 
 
 class Gemini:
@@ -97,8 +102,10 @@ class Gemini:
         value = msgspec.json.decode(item.raw)
         literals: list[str] = []
         if item.role == "system":
-            plain = () if _is_instruction(value) else tuple(volatile.texts(_described(value, None)))
-            return Scrubbed(_context_digest(_masked_context(value, literals)), tuple(literals), plain)
+            text = _is_instruction(value)
+            masked = _masked_content(value, literals, False) if text else _described(value, literals)
+            plain = () if text else tuple(volatile.texts(_described(value, None)))
+            return Scrubbed(_context_digest(masked), tuple(literals), plain)
         if item.role != "tool" and not (user_text and item.role == "user"):
             return Scrubbed(item.digest, (), tuple(volatile.texts(value)))
         masked = _masked_content(value, literals, item.role == "tool")
@@ -150,24 +157,6 @@ class Gemini:
         return gemini_shape.encode(gemini_error(error))
 
 
-# Names that Google's clients look up; others go by the hundred of their status.
-_STATUS = {
-    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ABORTED",
-    429: "RESOURCE_EXHAUSTED", 501: "UNIMPLEMENTED", 502: "UNAVAILABLE", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
-}  # fmt: skip
-_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
-
-
-def gemini_error(error: AgentStateError) -> bytes:
-    """The error object that Google's clients understand; our stable code is its reason."""
-    name = _STATUS.get(error.status, "FAILED_PRECONDITION" if error.status < 500 else "INTERNAL")
-    fields: dict[str, Any] = {"code": error.status, "message": error.message, "status": name}
-    fields["details"] = [{"@type": _INFO, "reason": error.code, "domain": "agentstate"}]
-    if error.detail:
-        fields["agentstate"] = error.detail
-    return msgspec.json.encode({"error": fields})
-
-
 # --- the request ------------------------------------------------------------------------------------------------------
 
 
@@ -178,14 +167,13 @@ def _query(query: str) -> tuple[str, bytes]:
     """
     asked = ""
     parts: list[bytes] = []
-    for name, value in sorted(parse_qsl(query, keep_blank_values=True)):
+    for name, _, value in sorted(_unquoted(pair).partition("=") for pair in query.split("&")):
         plain = name.removeprefix("$")
         if plain == "alt":
             asked, _, value = value.partition(";")
         elif plain in _DENIED_QUERY:
             continue
-        if value:
-            parts += (plain.encode(), value.encode())
+        parts += (plain.encode(), value.encode()) if value else ()
     return asked, digest_of(parts)
 
 
@@ -323,7 +311,9 @@ def _named(part: dict[str, Any], names: tuple[str, ...]) -> list[dict[str, Any]]
 
 
 def _masked_content(content: Any, literals: list[str], results: bool) -> Any:
-    """The content with its texts masked; ``results``: those in the results of functions too."""
+    """The content with its texts masked; ``results``: those in the results of functions too. It may be bare text."""
+    if isinstance(content, str):
+        return volatile.scrub(content, literals)
     for part in _parts(content):
         if isinstance(part.get("text"), str):
             part["text"] = volatile.scrub(part["text"], literals)
@@ -372,12 +362,6 @@ def _tool(tool: Any) -> bytes:
         if isinstance(shown, dict) and isinstance(shown.get(name), list):
             shown[name] = sorted((_unmarked(found) for found in shown[name]), key=canonical)
     return canonical(shown)
-
-
-def _masked_context(value: Any, literals: list[str]) -> Any:
-    if isinstance(value, str):
-        return volatile.scrub(value, literals)
-    return _masked_content(value, literals, False) if _is_instruction(value) else _described(value, literals)
 
 
 def _described(value: Any, literals: list[str] | None) -> Any:

@@ -15,6 +15,7 @@ from agentstate.core.model import ToolCall, Verdict
 from agentstate.dialects import sse
 from agentstate.dialects.base import UNREADABLE
 from agentstate.dialects.gemini_shape import Elements, event_data, grow
+from agentstate.errors import AgentStateError
 
 # The token limit, by its name and as the number that clients of the REST transport of gRPC ask for.
 _CUT_BY_LIMIT = frozenset({"MAX_TOKENS", "2"})
@@ -311,6 +312,28 @@ class ArrayGate:
         white space there is good JSON.
         """
         return b"\n" if self._shown else b""
+
+    def failure(self, error: AgentStateError) -> bytes:
+        """An error of ours as the last element; what was shown ends behind one."""
+        return (b"," if self._shown else b"[") + gemini_error(error) + b"]"
+
+
+# Names that Google's clients look up; others go by the hundred of their status.
+_STATUS = {
+    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED", 501: "UNIMPLEMENTED", 502: "UNAVAILABLE", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
+}  # fmt: skip
+_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+
+
+def gemini_error(error: AgentStateError) -> bytes:
+    """The error object that Google's clients understand; our stable code is its reason."""
+    name = _STATUS.get(error.status, "FAILED_PRECONDITION" if error.status < 500 else "INTERNAL")
+    fields: dict[str, Any] = {"code": error.status, "message": error.message, "status": name}
+    fields["details"] = [{"@type": _INFO, "reason": error.code, "domain": "agentstate"}]
+    if error.detail:
+        fields["agentstate"] = error.detail
+    return msgspec.json.encode({"error": fields})
 
 
 def judge_plain(body: bytes) -> Verdict:

@@ -83,7 +83,7 @@ class StreamGate:
         finish = tuple(self._finish.get(choice, "") for choice in sorted(self._seen))
         unreadable, broken = _unreadable(calls, self._finish)
         fault = self._fault or self._unfinished() or unreadable
-        return Verdict(fault, self._model, self._usage.decode(), calls, finish, broken)
+        return Verdict(fault, self._model, self._usage.decode("utf-8", "replace"), calls, finish, broken)
 
     def heartbeat(self) -> bytes:
         return sse.KEEP_ALIVE

@@ -19,15 +19,18 @@ from agentstate.dialects.base import (
     Blanked,
     Cache,
     Scrubbed,
+    bare,
     canonical,
     digest_of,
     fields_of,
     lenient,
     openai_error,
     place_of,
+    spelled,
 )
 from agentstate.dialects.conversation import Conversations
-from agentstate.dialects.responses_answer import ResponsesGate, encoded, judge_plain, loaded
+from agentstate.dialects.responses_answer import ResponsesGate, judge_plain, loaded
+from agentstate.dialects.responses_event import failed_events
 from agentstate.errors import AgentStateError
 
 # Cannot change the answer: how it is delivered, whom it is for, what the provider's prompt cache keeps.
@@ -97,7 +100,7 @@ class OpenAIResponses:
                     before, after = body[:start] + before, after + body[start + len(raw_input) :]
         return Call(
             self.name, method, path, body, digest, items, before, separator, after, frame.model, 1, shape, False,
-            context, frame.previous, frame.background,
+            context, frame.previous, frame.background, _secrets(context, body),
         )  # fmt: skip
 
     def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
@@ -110,7 +113,9 @@ class OpenAIResponses:
             return _scrubbed_tools(value)
         shown = _without_ids(value)
         if item.role not in _MASKED and not (user_text and item.role == "user"):
-            return Scrubbed(item.digest, (), tuple(volatile.texts(_readable(shown))))
+            said = volatile.mask_generated(shown, literals) if item.role == "user" else shown
+            digest = sha256(canonical(shown)).digest() if literals else item.digest
+            return Scrubbed(digest, tuple(literals), tuple(volatile.texts(_readable(said))))
         _mask(shown, literals)
         return Scrubbed(sha256(canonical(shown)).digest(), tuple(literals), ())
 
@@ -144,27 +149,7 @@ class OpenAIResponses:
         return openai_error(error)
 
     def stream_error(self, error: AgentStateError) -> bytes:
-        """An error event and, for clients that end only by a response's last word, a failed response.
-
-        The first makes SDKs raise, the second makes command-line agents stop: its code says whether to ask again.
-        """
-        fields = msgspec.json.decode(openai_error(error))["error"]
-        event = {"type": "error", "code": error.code, "message": error.message, "param": None, "sequence_number": 0}
-        code = "invalid_prompt" if error.retry_after is None else "server_error"
-        failed = {
-            "type": "response.failed",
-            "sequence_number": 0,
-            "response": {
-                "id": "resp_agentstate",
-                "object": "response",
-                "status": "failed",
-                "error": {"code": code, "message": error.message},
-                "output": [],
-            },
-        }
-        return encoded("error", msgspec.json.encode({**event, "error": fields})) + encoded(
-            "response.failed", msgspec.json.encode(failed)
-        )
+        return failed_events(error)
 
 
 def _opaque(method: str, path: str, body: bytes) -> Call:
@@ -226,8 +211,16 @@ def _context(fields: dict[str, msgspec.Raw]) -> tuple[Item, ...]:
 
 
 def _tools(tools: list[Any]) -> bytes:
-    """The tool set: its order cannot change the answer, nor can marks of the prompt cache."""
-    return b"\0".join(sorted(canonical(_unmarked(tool)) for tool in tools))
+    """The tool set: its order cannot change the answer, nor can marks of the prompt cache or keys of remote tools."""
+    return b"\0".join(sorted(canonical(_unmarked(tool)) for tool in bare(tools)[0]))
+
+
+def _secrets(context: tuple[Item, ...], body: bytes) -> tuple[bytes, ...]:
+    """The credentials for remote tools that the tool set holds."""
+    for part in context:
+        if part.raw[:1] == b"[" and b'"mcp"' in part.raw:
+            return spelled(bare(msgspec.json.decode(part.raw))[1], body)
+    return ()
 
 
 def _unmarked(value: Any) -> Any:
@@ -341,7 +334,7 @@ def _mask_descriptions(value: Any, literals: list[str]) -> None:
 def _scrubbed_tools(tools: list[Any]) -> Scrubbed:
     """The tool set masked; its literals in the order of the masked tools, whatever order they were sent in."""
     found = []
-    for tool in tools:
+    for tool in bare(tools)[0]:
         literals: list[str] = []
         shown = _unmarked(tool)
         _mask_descriptions(shown, literals)

@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from agentstate.dialects.anthropic_messages import AnthropicMessages, anthropic_error
+from agentstate.dialects.anthropic_answer import anthropic_error
+from agentstate.dialects.anthropic_messages import AnthropicMessages
 from agentstate.dialects.base import Dialect, openai_error
-from agentstate.dialects.gemini import Gemini, gemini_error, gemini_operation
+from agentstate.dialects.gemini import GENERATE, Gemini, gemini_operation
+from agentstate.dialects.gemini import PURE as PURE_OF_GEMINI
+from agentstate.dialects.gemini_answer import gemini_error
 from agentstate.dialects.ollama import OllamaChat, ollama_error
 from agentstate.dialects.openai_chat import OpenAIChat
 from agentstate.dialects.openai_completions import OpenAICompletions
@@ -25,10 +28,12 @@ _PURE_GEMINI = Pure("pure_gemini", "gemini", gemini_error)
 _PURE_ANTHROPIC = Pure("pure_anthropic", "anthropic", anthropic_error)
 _PURE_OLLAMA = Pure("pure_ollama", "ollama", ollama_error)
 _OLLAMA = OllamaChat()
+_RESPONSES = OpenAIResponses()
 
 _BY_PATH: dict[str, Dialect] = {
     "chat/completions": OPENAI_CHAT,
-    "responses": OpenAIResponses(),
+    "responses": _RESPONSES,
+    "responses/compact": _RESPONSES,
     "completions": OpenAICompletions(),
     "embeddings": PURE,
     "moderations": PURE,
@@ -40,13 +45,7 @@ _BY_PATH: dict[str, Dialect] = {
     "api/embed": _PURE_OLLAMA,
     "api/embeddings": _PURE_OLLAMA,
 }
-_OF_GEMINI: dict[str, Dialect] = {
-    "generateContent": _GEMINI,
-    "streamGenerateContent": _GEMINI,
-    "countTokens": _PURE_GEMINI,
-    "embedContent": _PURE_GEMINI,
-    "batchEmbedContents": _PURE_GEMINI,
-}
+_OF_GEMINI: dict[str, Dialect] = {name: _GEMINI for name in GENERATE} | {name: _PURE_GEMINI for name in PURE_OF_GEMINI}
 BY_NAME: dict[str, Dialect] = {dialect.name: dialect for dialect in (*_BY_PATH.values(), *_OF_GEMINI.values())}
 
 # First parts of paths that belong to one kind of provider alone; all others go to an OpenAI-style one.

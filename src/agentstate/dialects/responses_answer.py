@@ -18,6 +18,8 @@ import msgspec
 from agentstate.core.model import Call, ToolCall, Verdict
 from agentstate.dialects import sse
 from agentstate.dialects.base import UNREADABLE, list_of
+from agentstate.dialects.responses_event import encoded, failed_events
+from agentstate.errors import AgentStateError
 
 # Items that the agent itself is to act on. Of others whose name ends so, ``is_for_agent`` judges by their call id.
 FOR_AGENT = frozenset(
@@ -147,9 +149,14 @@ class ResponsesGate:
             + b'"response":' + bytes(read.response) + b"}",
         )  # fmt: skip
 
+    def failure(self, error: AgentStateError) -> bytes:
+        """An error of ours as the end of the response that has begun."""
+        name = "" if self._beat is None else id_of(bytes(self._beat[1].response))
+        return failed_events(error, name)
+
     def _read(self, event: bytes) -> bool:
         """Take note of an event; whether it may be shown before the commit."""
-        data = _data_of(event)
+        data = sse.data_of(event)
         if data is None:
             return True
         self._last = None
@@ -217,15 +224,6 @@ class ResponsesGate:
         return not is_for_agent(item)
 
 
-def _data_of(event: bytes) -> bytes | None:
-    """The event's data. The common form, one line that names the event and one of data, is read in half the time."""
-    if event.startswith(b"event: ") and event.endswith(b"}\n\n") and b"\r" not in event:
-        end = event.find(b"\n")
-        if event.startswith(b"\ndata: ", end) and event.find(b"\n", end + 1) == len(event) - 2:
-            return event[end + 7 : -2]
-    return sse.data_of(event)
-
-
 def _identity(item: dict[str, Any]) -> tuple[str, ...]:
     """What an item and its repetition in the last event have in common; item ids may differ between the two."""
     return tuple(str(item.get(key)) for key in ("type", "call_id", "name"))
@@ -248,11 +246,11 @@ def _of_a_call(kind: str) -> bool:
     return bool(found) and name + found not in FOR_PROVIDER
 
 
-def encoded(kind: str, data: bytes) -> bytes:
-    """A server-sent event of valid JSON, on one line."""
-    if b"\n" in data or b"\r" in data:
-        data = msgspec.json.format(data, indent=-1)
-    return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
+def id_of(response: bytes) -> str:
+    """The response's id, empty where it has none."""
+    value = loaded(response)
+    name = value.get("id") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 # --- items ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import msgspec
 from agentstate.core.model import Shape
 from agentstate.dialects import sse
 from agentstate.dialects.base import UNREADABLE, list_of
-from agentstate.dialects.responses_answer import BEGUN, ENDED, Event, encoded, loaded, odd_event
+from agentstate.dialects.responses_answer import BEGUN, ENDED, Event, loaded, odd_event
+from agentstate.dialects.responses_event import encoded
 
 _decode_event = msgspec.json.Decoder(Event)
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])

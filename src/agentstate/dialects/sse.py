@@ -58,6 +58,10 @@ def data_of(event: bytes) -> bytes | None:
     event = event.removeprefix(_BOM)
     if event.startswith(b"data: ") and event.endswith(b"}\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
         return event[6:-2]
+    if event.startswith(b"event: ") and event.endswith(b"}\n\n") and event.count(b"\n") == 3 and b"\r" not in event:
+        start = event.find(b"\n") + 1
+        if event.startswith(b"data: ", start):
+            return event[start + 6 : -2]
     lines = [line for line in _LINE.split(event) if line.startswith(b"data")]
     parts = []
     for line in lines:

@@ -6,6 +6,7 @@ Must not decide whether they may be used. Invariant: what is forwarded is never 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -19,6 +20,13 @@ from agentstate.dialects.base import Cache, Dialect, Scrubbed
 
 _scrubbed: dict[tuple[str, bool], Cache] = {}
 _MOST_BYTES = 8 * 1024 * 1024  # of messages whose masked form is kept, for each dialect
+
+# Marks in which clients put what they, not their user, have to say in a message of the role user: Claude Code's
+# reminders and Codex's description of the place.
+GENERATED = ("system-reminder", "environment_context")
+
+# The folders that are masked, while a message is: dialects know only texts.
+_folders: ContextVar[tuple[str, ...]] = ContextVar("folders", default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +47,17 @@ class Pointer:
     ids: tuple[str, ...]
 
 
-def masked(dialect: Dialect, call: Call, user_text: bool = False) -> Masked:
-    """The call with system, developer and tool-result text masked; user text only where it was declared."""
+def masked(dialect: Dialect, call: Call, user_text: bool = False, folders: tuple[str, ...] = ()) -> Masked:
+    """The call with system, developer and tool-result text masked; user text only where it was declared.
+
+    ``folders``: masked wherever they stand in such text, see ``mask.scrub``.
+    """
     state = sha256(call.frame)
     literals: list[str] = []
     plain: list[str] = []
     names: dict[str, int] = {}
     for item in _all(call):
-        found = scrubbed(dialect, item, user_text)
+        found = scrubbed(dialect, item, user_text, folders)
         literals.extend(found.literals)
         plain.extend(found.plain)
         places = ",".join(str(names.setdefault(call_id, len(names))) for call_id in item.call_ids)
@@ -54,15 +65,58 @@ def masked(dialect: Dialect, call: Call, user_text: bool = False) -> Masked:
     return Masked(state.digest(), tuple(literals), tuple(plain))
 
 
-def scrubbed(dialect: Dialect, item: Item, user_text: bool) -> Scrubbed:
+def compared(dialect: Dialect, old: Call, new: Call, user_text: bool) -> tuple[Masked, Masked] | None:
+    """Both calls masked, if they are equal then; ``None``: they differ in more than volatile text.
+
+    An agent that has moved names its new folders in one message and meets them in others, so that those are masked
+    everywhere, but only if they have changed.
+    """
+    alike = old.dialect == new.dialect and old.frame == new.frame
+    if not alike or len(old.items) != len(new.items) or len(old.context) != len(new.context):
+        return None
+    pairs = zip((*old.context, *old.items), (*new.context, *new.items), strict=True)
+    changed = [(was, is_) for was, is_ in pairs if was.digest != is_.digest]
+    if any(was.role != is_.role for was, is_ in changed):
+        return None
+    was_folders, is_folders = (
+        mask.folders_in(text for pair in changed for text in scrubbed(dialect, pair[side], user_text).literals)
+        for side in (0, 1)
+    )
+    if was_folders == is_folders:
+        was_folders = is_folders = ()
+    # What differs must be equal once it is masked; that is looked at first, as it costs little.
+    for was_item, is_item in changed:
+        one = scrubbed(dialect, was_item, user_text, was_folders)
+        if one.digest != scrubbed(dialect, is_item, user_text, is_folders).digest:
+            return None
+    was, is_ = masked(dialect, old, user_text, was_folders), masked(dialect, new, user_text, is_folders)
+    return (was, is_) if was.skeleton == is_.skeleton else None
+
+
+def scrubbed(dialect: Dialect, item: Item, user_text: bool, folders: tuple[str, ...] = ()) -> Scrubbed:
     """A message masked. Looking through a long text takes a millisecond for each 100 KB, and each request of a
     conversation brings it again: the result is kept."""
     cache = _scrubbed.setdefault((dialect.name, user_text), Cache(_MOST_BYTES))
-    known: Scrubbed | None = cache.get(item.raw)
+    key = b"\0".join([*(path.encode() for path in folders), item.raw])
+    known: Scrubbed | None = cache.get(key)
     if known is None:
-        known = dialect.scrubbed(item, user_text)
-        cache.put(item.raw, known)
+        token = _folders.set(folders)
+        try:
+            known = dialect.scrubbed(item, user_text)
+        finally:
+            _folders.reset(token)
+        known = Scrubbed(known.digest, known.literals, _said(item, known.plain))
+        cache.put(key, known)
     return known
+
+
+def _said(item: Item, plain: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts of a message less its role, which dialects that look at it whole take for one: a folder may be called
+    like it."""
+    if plain.count(item.role) == 0 or plain.count(item.role) < texts(msgspec.json.decode(item.raw)).count(item.role):
+        return plain
+    place = plain.index(item.role)
+    return plain[:place] + plain[place + 1 :]
 
 
 def pointer(dialect: Dialect, call: Call) -> Pointer | None:
@@ -89,9 +143,43 @@ def _all(call: Call) -> Iterator[Item]:
 
 def scrub(text: str, literals: list[str]) -> str:
     """The text masked; its literals are added to ``literals``."""
-    shown, found = mask.scrub(text)
+    shown, found = mask.scrub(text, _folders.get())
     literals.extend(found)
     return shown
+
+
+def is_generated(part: Any) -> bool:
+    """Whether a text part of a user's message is, as a whole, what the client has to say: one block in its marks.
+
+    A part in which anything stands outside of them, or which opens or closes them twice, is the user's.
+    """
+    text = part.get("text") if isinstance(part, dict) else part
+    if not isinstance(text, str):
+        return False
+    text = text.strip()
+    return any(
+        text.startswith(f"<{mark}>")
+        and text.endswith(f"</{mark}>")
+        and text.count(f"<{mark}>") == 1 == text.count(f"</{mark}>")
+        for mark in GENERATED
+    )
+
+
+def mask_generated(message: dict[str, Any], literals: list[str]) -> dict[str, Any]:
+    """Mask, in place, the parts of a user's message that the client has generated; the message without them."""
+    content = message.get("content")
+    if is_generated(content):
+        message["content"] = scrub(str(content), literals)
+        return message | {"content": None}
+    if not isinstance(content, list):
+        return message
+    own = []
+    for part in content:
+        if isinstance(part, dict) and is_generated(part):
+            part["text"] = scrub(part["text"], literals)
+        else:
+            own.append(part)
+    return message | {"content": own}
 
 
 def texts(value: Any) -> list[str]:

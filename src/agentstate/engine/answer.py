@@ -303,7 +303,7 @@ class Answering:
                 headers = live_headers(recording.headers) + told.headers()
                 return Answer(
                     recording.status, headers, None, recording, close,
-                    lambda error: asked.dialect.stream_error(_as_ours(error)),
+                    lambda error: (recording.failure or asked.dialect.stream_error)(_as_ours(error)),
                 )  # fmt: skip
         body = await recording.whole()
         headers = live_headers(recording.headers)

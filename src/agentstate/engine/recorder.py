@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
-from agentstate.dialects.base import Dialect, Gate
+from agentstate.dialects.base import SHORTEST_SECRET, Dialect, Gate
 from agentstate.engine import held, jobs
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import packed_headers
@@ -29,7 +29,6 @@ AFTER_DONE_S = 2.0  # how long the end of a stream is waited for after its [DONE
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
 _KEY_PARAMETERS = frozenset({"key", "api_key", "api-key", "token", "access_token"})
-_SHORTEST_SECRET = 8  # shorter ones would blot out ordinary text
 
 
 @dataclass(slots=True)
@@ -160,6 +159,7 @@ async def _stream(job: Job, reply: Reply) -> None:
     gate = job.dialect.gate(job.call)
     recording = job.live.recording
     recording.heartbeat = gate.heartbeat
+    recording.failure = getattr(gate, "failure", None)
     loop = asyncio.get_running_loop()
     shown = 0
     sniffed = False
@@ -250,7 +250,7 @@ async def _commit(
     job: Job, state: State, body: bytes, verdict: Verdict, shape: Shape, released: bool = True, error: str = ""
 ) -> None:
     """Write the end of the attempt down. Raises ``StoreError``: then nothing more may be shown."""
-    secrets = _secrets(job.question)
+    secrets = [*_secrets(job.question), *job.call.secrets]
     body, error = scrubbed(body, secrets), scrubbed(error.encode(), secrets).decode("utf-8", "replace")
     head = scrubbed(packed_headers(job.headers), secrets)
     cost = None
@@ -285,7 +285,7 @@ def _secrets(question: Question) -> list[bytes]:
         if name.lower() in _CREDENTIALS:
             found += [value, value.partition(" ")[2]]
     found += [value for name, value in parse_qsl(question.query) if name.lower() in _KEY_PARAMETERS]
-    return [value.encode() for value in found if len(value) >= _SHORTEST_SECRET]
+    return [value.encode() for value in found if len(value) >= SHORTEST_SECRET]
 
 
 def scrubbed(data: bytes, secrets: list[bytes]) -> bytes:

@@ -25,6 +25,7 @@ class Recording:
         self.done = False
         self.error: AgentStateError | None = None
         self.readers = 0
+        self.failure: Callable[[AgentStateError], bytes] | None = None  # the end of a stream that fails from now on
         self.heartbeat: Callable[[], bytes] = bytes  # what may be sent now to keep a reader waiting
         self._chunks: list[bytes] = []
         self._waiting: set[asyncio.Future[bool]] = set()

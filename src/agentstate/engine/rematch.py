@@ -79,19 +79,10 @@ class Rematch:
     def _renaming(self, step: int, run: int, old: Call, call: Call) -> dict[str, str] | None:
         """The renaming under which the recorded call is this one; ``None``: there is none that may be used."""
         user_text = self._parts.settings.replay.masked_user_text
-        alike = old.dialect == call.dialect and old.frame == call.frame
-        if not alike or len(old.items) != len(call.items) or len(old.context) != len(call.context):
+        both = volatile.compared(registry.BY_NAME[call.dialect], old, call, user_text)
+        if both is None:
             return None
-        dialect = registry.BY_NAME[call.dialect]
-        # What differs must be equal once it is masked; that is looked at first, as it costs little.
-        for was_item, is_item in zip((*old.context, *old.items), (*call.context, *call.items), strict=True):
-            if was_item.digest != is_item.digest:
-                one, two = (volatile.scrubbed(dialect, item, user_text) for item in (was_item, is_item))
-                if was_item.role != is_item.role or one.digest != two.digest:
-                    return None
-        was, is_ = volatile.masked(dialect, old, user_text), volatile.masked(dialect, call, user_text)
-        if was.skeleton != is_.skeleton:
-            return None
+        was, is_ = both
         # One renaming holds for a whole run.
         before = self._renamed.get(run, {})
         renamed = mask.renaming([*before, *was.literals], [*before.values(), *is_.literals])

@@ -111,13 +111,22 @@ def _deepest(conn: sqlite3.Connection, counters: Counters, hashes: Sequence[byte
 
 
 def frame_of(call: Call) -> bytes:
-    """The body around its messages: three parts, the first two with their length before them."""
+    """The body around its messages: three parts, the first two with their length before them. No credentials."""
     if not call.items or not call.before:
         parts = (call.body, b"")
         rest = b""
     else:
         parts, rest = (call.before, call.separator), call.after
+    if call.secrets:
+        parts = (_scrubbed(parts[0], call.secrets), _scrubbed(parts[1], call.secrets))
+        rest = _scrubbed(rest, call.secrets)
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts) + rest
+
+
+def _scrubbed(data: bytes, secrets: Sequence[bytes]) -> bytes:
+    for secret in secrets:
+        data = data.replace(secret, b"[credential]")
+    return data
 
 
 def join(frame: bytes, messages: Sequence[bytes]) -> bytes:

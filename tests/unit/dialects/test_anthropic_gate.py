@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentstate.core.model import Verdict
 from agentstate.dialects import sse
-from agentstate.dialects.anthropic_answer import PING, StreamGate, _data_of, event, is_agents, judge_plain
+from agentstate.dialects.anthropic_answer import PING, StreamGate, event, is_agents, judge_plain
 from agentstate.dialects.anthropic_messages import AnthropicMessages
 from tests.unit.core.profile import examples
 from tests.unit.dialects.test_sse import cut
@@ -255,7 +255,7 @@ def test_byte_order_mark_hides_nothing() -> None:
 )
 def test_event_in_the_usual_form_is_read_as_any_other(parts: list[bytes]) -> None:
     for event_ in sse.events(b"event: x\ndata: {}" + b"".join(parts) + b"}\n\n"):
-        assert _data_of(event_) == sse.data_of(event_)
+        assert sse.data_of(event_) == sse.data_of(event_)
 
 
 def test_event_whose_name_hides_a_call_is_held() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from agentstate.core import fingerprint
 from agentstate.core.model import Call, Shape
 from agentstate.dialects import volatile
-from agentstate.dialects.anthropic_messages import AnthropicMessages, anthropic_error
+from agentstate.dialects.anthropic_answer import anthropic_error
+from agentstate.dialects.anthropic_messages import AnthropicMessages
 from agentstate.errors import (
     AgentStateError,
     BadRequest,

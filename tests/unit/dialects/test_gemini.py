@@ -12,7 +12,8 @@ import pytest
 from agentstate.core import fingerprint, mask
 from agentstate.core.model import Call, Shape
 from agentstate.dialects import volatile
-from agentstate.dialects.gemini import GENERATE, PURE, Gemini, gemini_error, gemini_operation
+from agentstate.dialects.gemini import GENERATE, PURE, Gemini, gemini_operation
+from agentstate.dialects.gemini_answer import gemini_error
 from agentstate.errors import BadRequest, NotFound
 
 GEMINI = Gemini()
@@ -302,6 +303,12 @@ def test_clock_in_what_the_model_said_or_in_a_schema_is_not_masked() -> None:
     schema = changed(lambda body: body["tools"][0]["functionDeclarations"][1].update(parameters=parameters))
     assert not matches(schema, later(schema, f'["{OLD}"]', f'["{NEW}"]'))
     assert OLD in volatile.masked(GEMINI, parsed(schema)).plain
+
+
+def test_clock_in_system_text_that_is_bare_text_is_masked() -> None:
+    body = {**BODY, "systemInstruction": f"It is {OLD}."}
+    assert matches(body, later(body))
+    assert not matches(body, {**later(body), "systemInstruction": f"Now it is {NEW}."})
 
 
 def test_pointer_leaves_out_the_results_of_calls_that_have_ids() -> None:

@@ -372,6 +372,12 @@ def test_pointer_never_ignores_whether_a_person_approved() -> None:
     assert own != volatile.pointer(RESPONSES, parsed(replaced(body, ("input", 8, "approve"), False)))
 
 
+def test_result_without_output_is_no_result_of_a_tool_that_was_run_again() -> None:
+    # Which tools a search found decides what the model may call.
+    found = {"type": "tool_search_output", "call_id": "c1", "tools": [{"type": "function", "name": "x"}]}
+    assert volatile.pointer(RESPONSES, parsed({"model": "m", "input": [found]})) is None
+
+
 def test_spoken_is_what_the_answer_says() -> None:
     output = [
         {"type": "reasoning", "id": "rs", "encrypted_content": "gA14", "summary": [{"text": "t"}]},

@@ -141,6 +141,12 @@ def test_number_and_text_of_a_stream_are_spelled_as_the_provider_did() -> None:
     assert RESPONSES.convert(STREAM, PLAIN, b"".join(begin()) + data) == raw
 
 
+def test_output_filled_in_stands_in_the_order_of_its_places() -> None:
+    late_first = [of_item(TEXT, 1)[-1], of_item(FUNCTION, 0)[-1]]
+    body = b"".join([*begin(), *late_first, event("response.completed", response=response())])
+    assert json.loads(RESPONSES.convert(STREAM, PLAIN, body)) == response(output=[FUNCTION, TEXT])
+
+
 @pytest.mark.parametrize("odd", [{"output_index": None}, {"output_index": "0"}, {"output_index": [1]}])
 def test_event_with_unusual_types_is_read_as_the_gate_reads_it(odd: dict[str, Any]) -> None:
     item = event("response.output_item.done", item=FUNCTION, **odd)
