@@ -33,6 +33,11 @@ def run_id() -> str:
     return "run_" + secrets.token_hex(12)
 
 
+def call_id() -> str:
+    """A new random id for a tool call that was proposed without one."""
+    return "call_" + secrets.token_hex(12)
+
+
 def token() -> str:
     """A new secret of 256 bits, URL-safe."""
     return secrets.token_urlsafe(32)

@@ -84,7 +84,7 @@ class ReplaySettings(_Section):
     drain_s: float = Field(600.0, ge=0, description="How long an answer is still recorded after its reader left.")
     drain_bytes: int = Field(16 * MIB, ge=0, description="How much of it.")
     follow_jobs_s: float = Field(
-        86400.0, ge=0, description="How long a job that a provider works on in the background is followed; 0: not at all."
+        86400.0, ge=0, description="How long a job that a provider runs in the background is followed; 0: not at all."
     )
 
 

@@ -1,15 +1,21 @@
-"""Every example is started, killed at its first tool call and started again, before the simulator."""
+"""Every example is started, killed at its first tool call and started again, before the simulator.
+
+Where an example asks in a format that the simulator does not speak, a scripted model stands in for it.
+"""
 
 from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clients.lives import OTHER, Life, environment, other_python, python
+from tests.clients import vendors
+from tests.clients.lives import OTHER, TEST_KEY, Life, environment, other_python, python
 from tests.support.proxy import ROOT, Proxy
+from tests.support.upstream import Upstream
 
 pytestmark = pytest.mark.xdist_group("clients-examples")
 
@@ -17,6 +23,7 @@ EXAMPLES = ROOT / "examples"
 MODEL = "gpt-4o-mini-t4"  # the simulator calls four tools, then answers: five calls
 QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false"}
 FIRST_TOOL = {
+    "anthropic_agent.py": "read_clause(",
     "plain_openai.py": "weather(",
     "langchain_agent.py": "exchange_rate(",
     "crewai_agent.py": "search_flights(",
@@ -49,12 +56,40 @@ def _command(name: str, folder: Path, session: str) -> list[str]:
 
 def _start(lives: list[Life], name: str, folder: Path, proxy: Proxy, session: str) -> Life:
     command = _command(name, folder, session)
-    life = Life(command, environment(proxy.url, MODEL=MODEL, HOME=str(folder), **QUIET))
+    variables = environment(proxy.url, MODEL=MODEL, HOME=str(folder), ANTHROPIC_API_KEY=TEST_KEY, **QUIET)
+    life = Life(command, variables)
     lives.append(life)
     return life
 
 
-@pytest.mark.parametrize("name", sorted(FIRST_TOOL))
+@pytest.fixture(scope="module")
+def vendor() -> Iterator[Upstream]:
+    """The scripted model."""
+    with Upstream(vendors.answer) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def scripted(tmp_path_factory: pytest.TempPathFactory, vendor: Upstream) -> Iterator[Proxy]:
+    """``agentstate serve`` before the scripted model."""
+    with Proxy(tmp_path_factory.mktemp("scripted"), vendor.url) as running:
+        yield running
+
+
+def test_the_anthropic_example_killed_at_its_first_tool_call_pays_each_call_once(
+    lives: list[Life], scripted: Proxy, vendor: Upstream, tmp_path: Path
+) -> None:
+    session = f"example-{uuid.uuid4().hex[:8]}"
+    first = _start(lives, "anthropic_agent.py", tmp_path, scripted, session)
+    first.wait_line("read_clause(")
+    first.kill()
+    second = _start(lives, "anthropic_agent.py", tmp_path, scripted, session).output()
+    assert second[0].startswith("read_clause(") and second[1].startswith("remark(")
+    assert "after 2 tool results" in second[-1]
+    assert vendor.calls == len(scripted.control.steps(session)) == 3
+
+
+@pytest.mark.parametrize("name", sorted(set(FIRST_TOOL) - {"anthropic_agent.py"}))
 def test_an_example_killed_at_its_first_tool_call_pays_each_call_once(
     lives: list[Life], simulator: Proxy, tmp_path: Path, name: str
 ) -> None:

@@ -1,24 +1,44 @@
-"""The guides are held to the code: every snippet in them is run before the simulator."""
+"""The guides are held to the code: every snippet of a tested guide is run, before the simulator or a scripted model.
+
+Guides of clients that are not installed here hold recorded facts; of those, form and completeness are held.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clients.lives import OTHER, Life, environment, other_python, python
+from tests.clients import vendors
+from tests.clients.lives import OTHER, TEST_KEY, Life, environment, other_python, python
 from tests.support.proxy import ROOT, Proxy
+from tests.support.upstream import Upstream
 
 pytestmark = pytest.mark.xdist_group("clients-guides")
 
 GUIDES = ROOT / "docs" / "guides"
-NAMES = ("any-language.md", "crewai.md", "langchain.md", "node.md", "openai.md")
+NAMES = (
+    "any-language.md", "anthropic.md", "crewai.md", "langchain.md", "node.md", "openai-agents.md", "openai.md",
+    "pydantic-ai.md",
+)  # fmt: skip
+# They ask in formats that the simulator does not speak.
+BEFORE_A_SCRIPT = ("anthropic.md", "openai-agents.md", "pydantic-ai.md")
+# Their set-up was recorded; nothing of theirs is installed for these tests.
+RECORDED = (
+    "agno.md", "autogen.md", "claude-code.md", "codex.md", "google-genai.md", "litellm.md", "llama-index.md",
+    "opencode.md", "smolagents.md", "strands.md", "vercel-ai-sdk.md",
+)  # fmt: skip
+ALL = (*NAMES, *RECORDED)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://localhost:8080"
 RUNNABLE = ("python", "sh", "js")
-QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false"}
+QUIET = {
+    "CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+}  # fmt: skip
 
 
 def _snippets(kinds: tuple[str, ...]) -> list[tuple[str, int, str, str]]:
@@ -32,6 +52,16 @@ def _snippets(kinds: tuple[str, ...]) -> list[tuple[str, int, str, str]]:
 
 
 SNIPPETS = _snippets(RUNNABLE)
+
+
+@pytest.fixture(scope="module")
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """``agentstate serve`` before a scripted model that speaks every vendor's format."""
+    with (
+        Upstream(vendors.answer) as model,
+        Proxy(tmp_path_factory.mktemp("scripted"), model.url) as running,
+    ):
+        yield running
 
 
 def _command(guide: str, language: str, script: Path) -> list[str]:
@@ -52,16 +82,24 @@ def _command(guide: str, language: str, script: Path) -> list[str]:
     ("guide", "number", "language", "text"), SNIPPETS, ids=[f"{row[0]}-{row[1]}-{row[2]}" for row in SNIPPETS]
 )
 def test_a_snippet_does_what_its_guide_says(
-    lives: list[Life], simulator: Proxy, tmp_path: Path, guide: str, number: int, language: str, text: str
+    lives: list[Life],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    guide: str,
+    number: int,
+    language: str,
+    text: str,
 ) -> None:
+    proxy: Proxy = request.getfixturevalue("scripted" if guide in BEFORE_A_SCRIPT else "simulator")
     suffix = {"python": ".py", "js": ".mjs", "sh": ".sh"}[language]
     script = tmp_path / f"snippet{number}{suffix}"
-    script.write_text(text.replace(ADDRESS, simulator.url))
-    before = _completed(simulator)
-    life = Life(_command(guide, language, script), environment(simulator.url, HOME=str(tmp_path), **QUIET), tmp_path)
+    script.write_text(text.replace(ADDRESS, proxy.url))
+    before = _completed(proxy)
+    variables = environment(proxy.url, HOME=str(tmp_path), ANTHROPIC_API_KEY=TEST_KEY, **QUIET)
+    life = Life(_command(guide, language, script), variables, tmp_path)
     lives.append(life)
     life.output()
-    after = _completed(simulator)
+    after = _completed(proxy)
     named = [session for session in after if session in text]
     assert named, f"the snippet names none of the sessions {sorted(after)}"
     # Told again in another snippet of the guide, a session's first question is answered from its journal.
@@ -76,8 +114,13 @@ def _completed(proxy: Proxy) -> dict[str, int]:
     }
 
 
+def test_every_guide_is_either_run_or_recorded() -> None:
+    assert {path.name for path in GUIDES.iterdir()} == set(ALL)
+    assert len(ALL) == len(set(ALL))
+
+
 def test_every_guide_is_there_short_and_tells_the_same_four_things() -> None:
-    for name in NAMES:
+    for name in ALL:
         text = (GUIDES / name).read_text()
         titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
         assert titles[0] == "In 30 seconds"
@@ -94,7 +137,20 @@ def test_every_fenced_block_is_run_or_is_a_console() -> None:
         assert set(kinds) & set(RUNNABLE), f"{name} has no snippet that is run"
 
 
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_guide_says_so_with_the_release_and_its_snippets_can_be_read(name: str) -> None:
+    text = (GUIDES / name).read_text()
+    first = text.partition("## In 30 seconds")[2].partition("\n## ")[0]
+    assert re.search(r"The set-up\W+is as recorded with .*\d+\.\d+\.\d+", " ".join(first.split())), name
+    assert "agentstate run --session" in text, name
+    for kind, snippet in FENCE.findall(text):
+        assert kind in ("python", "js", "console"), name
+        if kind == "python":
+            compile(snippet, name, "exec")
+            assert "agentstate.session(" in snippet, name
+
+
 def test_links_between_guides_lead_somewhere() -> None:
-    for name in NAMES:
+    for name in ALL:
         for target in re.findall(r"\]\(([^)#:]+)\)", (GUIDES / name).read_text()):
             assert (GUIDES / target).resolve().exists(), f"{name} links to {target}"

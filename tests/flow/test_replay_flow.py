@@ -864,3 +864,17 @@ def test_fan_in_sees_the_recorded_order_of_completion(
         with slow:
             assert slow.answer().outcome == "replay"
     assert upstream.calls == 2
+
+
+def test_call_without_an_id_gets_one_that_stays(upstream: Upstream, client: Auditor, session: str) -> None:
+    """Clients loop over such calls, refuse them, or make up an id that is another one in their next life."""
+    call = {"id": "", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    for stream_, run in ((False, "a"), (True, "c")):
+        reply = (
+            stream(*chat.chunks("", tool_calls=[call])) if stream_ else plain(chat.completion(None, tool_calls=[call]))
+        )
+        upstream.replies(reply)
+        live = client.ask(session, f"hi {stream_}", run=run, stream=stream_)
+        again = client.ask(session, f"hi {stream_}", run=run + "2", stream=stream_)
+        assert b'"id":"call_' in live.body.replace(b'"id": "', b'"id":"')
+        assert (again.outcome, again.body) == ("replay", live.body)

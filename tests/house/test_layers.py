@@ -28,7 +28,7 @@ LEFT_OF["sdk"] = {"errors"}
 # The package's own file loads the wrappers on first use; `python -m agentstate` is the command line.
 LEFT_OF["__init__"] = {"sdk"}
 LEFT_OF["__main__"] = {"cli"}
-FRAMEWORKS = {"openai", "langchain_openai", "langchain_core", "crewai"}
+FRAMEWORKS = {"anthropic", "openai", "langchain_openai", "langchain_core", "crewai"}
 
 
 def imports(module: Module) -> Iterator[tuple[str, bool]]:

@@ -7,7 +7,7 @@ fingerprint (that of its bytes), so that it is relayed and journaled rather than
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol
@@ -62,6 +62,14 @@ class Blanked:
 
     digest: bytes
     ids: tuple[str, ...] = ()
+
+
+class Filling(Protocol):
+    """A dialect whose providers may leave out the ids of tool calls."""
+
+    def filled(self, shape: Shape, body: bytes, make: Callable[[], str]) -> bytes:
+        """The answer with an id from ``make`` for each call that has none; no other byte is changed."""
+        ...
 
 
 class Dialect(Protocol):

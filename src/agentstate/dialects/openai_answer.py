@@ -151,7 +151,9 @@ class StreamGate:
             mine = [key for key in self._calls if key[0] == choice]
             same = [key for key in mine if self._calls[key]["id"] == call_id]
             last = max((key[1] for key in mine), default=-1)
-            index = same[-1][1] if same and call_id else (last if not call_id and mine else last + 1)
+            function = call.get("function")
+            begins = bool(call_id) or (isinstance(function, dict) and bool(function.get("name")))
+            index = same[-1][1] if same and call_id else (last if not begins and mine else last + 1)
         known = self._calls.setdefault((choice, index), {"id": "", "name": "", "arguments": "", "custom": ""})
         known["id"] = known["id"] or str(call_id)
         function = call.get("function")

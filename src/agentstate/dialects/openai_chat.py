@@ -6,13 +6,14 @@ Invariant: two bodies have the same canonical parts exactly when no provider cou
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from agentstate.core.model import Call, Item, Shape, Verdict
-from agentstate.dialects import openai_shape, sse, volatile
+from agentstate.dialects import openai_ids, openai_shape, sse, volatile
 from agentstate.dialects.base import (
     UNREADABLE,
     Blanked,
@@ -120,6 +121,9 @@ class OpenAIChat:
 
     def convert(self, recorded: Shape, asked: Shape, body: bytes) -> bytes:
         return openai_shape.convert(recorded, asked, body)
+
+    def filled(self, shape: Shape, body: bytes, make: Callable[[], str]) -> bytes:
+        return openai_ids.filled_stream(body, make) if shape.stream else openai_ids.filled_plain(body, make)
 
     def content_type(self, shape: Shape) -> str:
         return "text/event-stream; charset=utf-8" if shape.stream else "application/json"

@@ -148,7 +148,7 @@ async def _plain_end(job: Job, body: bytes) -> None:
     verdict = job.dialect.judge(job.call, body)
     if verdict.fault:
         raise UpstreamInvalid(f"provider {job.provider.name}: {verdict.fault}")
-    await _finish(job, body, verdict, Shape())
+    body = await _finish(job, body, verdict, Shape())
     recording = job.live.recording
     recording.begin(job.status, job.headers, Shape())
     recording.end(body)
@@ -192,7 +192,7 @@ async def _stream_end(job: Job, gate: Gate, shown: int) -> None:
     if verdict.fault:
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
     body = b"".join(job.received)
-    await _finish(job, body, verdict, job.call.shape)
+    body = await _finish(job, body, verdict, job.call.shape)
     job.live.recording.end(body[shown:])
 
 
@@ -229,8 +229,11 @@ async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -
     await _attempt(job)
 
 
-async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> None:
-    """Commit a whole answer; one in which the provider says that it failed is given on, and is a failed attempt."""
+async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> bytes:
+    """Commit a whole answer, and give it back as it may be released; one in which the provider says that it failed is
+    given on, and is a failed attempt."""
+    if not all(call.call_id for call in verdict.calls) and (fill := getattr(job.dialect, "filled", None)) is not None:
+        body, verdict = _filled(job, fill(shape, body, clock.call_id), body, verdict, shape)
     state = State.FAILED if verdict.failed else State.COMPLETED
     await _commit(job, state, body, verdict, shape, error=verdict.failed)
     if jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:
@@ -244,6 +247,18 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> None
             job.question.headers,
         )
         job.parts.followers.start(f"follow job {verdict.answer_id}", jobs.follow(job.parts, asked))
+    return body
+
+
+def _filled(job: Job, filled: bytes, body: bytes, verdict: Verdict, shape: Shape) -> tuple[bytes, Verdict]:
+    """The answer with the ids that its provider left out, if it is as good as the one that came."""
+    if shape.stream:
+        gate = job.dialect.gate(job.call)
+        gate.feed(filled)
+        again = gate.finish()
+    else:
+        again = job.dialect.judge(job.call, filled)
+    return (body, verdict) if again.fault else (filled, again)
 
 
 async def _commit(

@@ -25,8 +25,9 @@ BOUND_S = 10.0
 """How long the proxy may take to note that a session is completed."""
 
 _IDS_IN_PATH = re.compile(r"/s/[^/]+(?:/r/[^/]+)?$")
+# The same variables as of `agentstate run`, which cannot be imported from here; a test compares the two.
 _OPENAI = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
-_BARE = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "ANTHROPIC_API_URL", "GOOGLE_GEMINI_BASE_URL")
+_BARE = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "ANTHROPIC_API_URL", "GOOGLE_GEMINI_BASE_URL", "OLLAMA_HOST")
 _CUSTOM_HEADERS = ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS")
 _NO_PROXY = ("NO_PROXY", "no_proxy")
 

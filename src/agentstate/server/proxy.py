@@ -20,7 +20,7 @@ from agentstate.engine.relay import relay
 from agentstate.engine.request import Answer, Request
 from agentstate.errors import AgentStateError, ApprovalUnavailable, BodyTooLarge, Refused, ShuttingDown
 from agentstate.providers.client import Headers, Reply
-from agentstate.server import auth
+from agentstate.server import auth, hints
 from agentstate.server.address import bare_path, read_path, read_request
 from agentstate.server.errors import rendered
 from agentstate.server.protocol import send_whole
@@ -45,6 +45,7 @@ class Proxy:
         self._answering = Answering(parts)
         self._keys = tuple(key.get_secret_value() for key in parts.settings.server.agent_keys)
         self._most = parts.settings.server.max_body_bytes
+        self._known = hints.enabled(parts.settings.hints)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection: Connection = scope["agentstate.connection"]
@@ -77,7 +78,7 @@ class Proxy:
             return
         body = await self._body(headers, receive)
         request = read_request(
-            scope["method"], address, scope["query_string"].decode("latin-1"), headers, body, connection
+            scope["method"], address, scope["query_string"].decode("latin-1"), headers, body, connection, self._known
         )
         if request.needs_approval:
             raise ApprovalUnavailable(

@@ -21,6 +21,7 @@ from agentstate.cli.run import environment
 from agentstate.errors import AgentStateError, Unauthorized
 from agentstate.sdk import http
 from agentstate.server.address import read_path
+from tests.support.proxy import Proxy
 from tests.support.upstream import Reply, Seen, Upstream, plain
 
 TOKEN = "sk-test-admin-token"
@@ -168,6 +169,20 @@ def test_a_clean_end_of_an_async_block_does_too(server: Upstream, monkeypatch: p
 
     asyncio.run(work())
     assert _statuses(server) == [("/api/sessions/job/status", f"Bearer {TOKEN}", {"status": "COMPLETED"})]
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_real_proxy_keeps_the_session_open_or_notes_that_it_is_completed(
+    proxy: Proxy, upstream: Upstream, session: str, complete: bool
+) -> None:
+    name = f"{session}/ende ä"
+    token = proxy.admin_token if complete else None
+    with agentstate.session(name, proxy.url, complete=complete, admin_token=token) as s:
+        client = openai.OpenAI(base_url=s.base_url, api_key="sk-test-0123")
+        client.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "hello"}])
+    found = {row["id"]: row["status"] for row in proxy.control.get("/api/sessions?limit=1000")}
+    assert found[name] == ("COMPLETED" if complete else "RUNNING")
+    assert upstream.calls == 1
 
 
 def test_an_exception_leaves_the_session_open_and_goes_on(server: Upstream) -> None:
