@@ -144,8 +144,8 @@ def test_a_reserved_outcome_is_given_by_no_code() -> None:
 
 
 def test_what_is_never_stored_and_never_replayed_is_as_documented() -> None:
-    from agentstate.engine import headers, recorder
+    from agentstate.engine import headers
 
     kept = section(PAGE, "What is kept of a provider's headers")
-    for name in recorder._NEVER_STORED | set(headers.MOMENT):
+    for name in headers.NEVER_STORED | set(headers.MOMENT):
         assert f"`{name}`" in kept, name

@@ -117,6 +117,7 @@ def test_every_status_that_can_be_set_is_explained() -> None:
 
 def test_the_documented_journaled_calls_are_all_that_are_journaled() -> None:
     known = {f"POST {path}": dialect.name for path, dialect in registry._BY_PATH.items()}
+    known |= {f"POST models/MODEL:{name}": dialect.name for name, dialect in registry._OF_GEMINI.items()}
     said = {row[0].strip("`"): re.findall(r"`(\w+)`", row[2])[0] for row in table(PAGE, "What is journaled")}
     assert said == known
     assert all(registry.for_path("GET", path) is None for path in registry._BY_PATH)
