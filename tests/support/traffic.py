@@ -79,6 +79,23 @@ def provider_chat(service: str = "openai") -> tuple[Trajectory, ...]:
 
 
 @cache
+def provider_calls(service: str, api: str) -> tuple[Trajectory, ...]:
+    """Calls of another wire format that were recorded with one service, as ``provider_chat`` gives those of chat."""
+    grouped: dict[str, list[tuple[int, Exchange]]] = {}
+    for row in _rows(FOLDER / "providers" / f"{service}.jsonl"):
+        if row["api"] != api or row["fidelity"] == "reserialised" or row["request"]["body"] is None:
+            continue
+        if not {"sse", "text", "body"} & set(row["response"]):
+            continue
+        place = row.get("conversation", {})
+        grouped.setdefault(place.get("id", row["id"]), []).append((place.get("index", 0), _of_provider(row)))
+    return tuple(
+        Trajectory(name, tuple(exchange for _, exchange in sorted(found, key=lambda pair: pair[0])))
+        for name, found in grouped.items()
+    )
+
+
+@cache
 def client_chat(run: str = "run1") -> tuple[Trajectory, ...]:
     """Chat completions of recorded agent clients, one trajectory a client, of the first or second process."""
     found = []
@@ -125,6 +142,7 @@ def _of_provider(row: dict[str, Any]) -> Exchange:
         response=_answer_bytes(response),
         streamed="sse" in response,
         fidelity=row["fidelity"],
+        method=row["request"]["method"],
     )
 
 

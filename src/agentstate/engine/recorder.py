@@ -236,7 +236,7 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> byte
         body, verdict = _filled(job, fill(shape, body, clock.call_id), body, verdict, shape)
     state = State.FAILED if verdict.failed else State.COMPLETED
     await _commit(job, state, body, verdict, shape, error=verdict.failed)
-    if jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:
+    if verdict.answer_id and jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:
         asked = jobs.Followed(
             job.live.session,
             verdict.answer_id,

@@ -9,6 +9,7 @@ of 0.1 ms.
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -23,6 +24,7 @@ from agentstate.providers.provider import Provider
 if TYPE_CHECKING:
     from genai_prices.types import Provider as PricedProvider
 
+log = logging.getLogger("agentstate")
 _PROBE = 1_000_000  # tokens of each kind in the base point of a probe: more than any kind that contains another
 _MODELS = 2000  # most models whose factors are kept
 
@@ -65,6 +67,13 @@ class Pricing:
 
     def cost(self, provider: Provider, model: str, usage: str, at: float) -> float | None:
         """USD of one answer; ``None``: unknown. ``usage``: the provider's usage object as JSON; ``at``: its time."""
+        try:
+            return self._cost(provider, model, usage, at)
+        except Exception:  # an answer is not lost over its price, whatever a provider calls its usage
+            log.exception("an answer of %s could not be priced", provider.name)
+            return None
+
+    def _cost(self, provider: Provider, model: str, usage: str, at: float) -> float | None:
         if not usage or not model:
             return None
         snapshot = self.warm().result()
@@ -219,7 +228,7 @@ def _counts(source: PricedProvider, model: str, usage: Any) -> dict[str, Any] | 
             answer = {name: answer}
         try:
             return dict(extractor.extract(answer)[1]._reported_values())
-        except (LookupError, ValueError, TypeError):
+        except (LookupError, ValueError, TypeError, AttributeError):  # the last for numbers where names are usual
             continue
     return None
 
