@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -451,3 +452,21 @@ def test_without_a_session_a_client_that_leaves_aborts_the_provider(
         connection.read_until(b'"one"')
     getattr(connection, how)()
     assert seen.aborted.wait(BOUND_S)
+
+
+@pytest.mark.parametrize(
+    ("variable", "base", "asked", "target"),
+    [
+        ("AGENTSTATE_OPENAI_URL", "/openai/v1", "/v1/chat/completions", "/openai/v1/chat/completions"),
+        ("AGENTSTATE_OPENAI_URL", "/v1beta/openai", "/v1/models?x=%2F", "/v1beta/openai/models?x=%2F"),
+        ("AGENTSTATE_ANTHROPIC_URL", "/anthropic", "/v1/messages?beta=true", "/anthropic/v1/messages?beta=true"),
+    ],
+)
+def test_path_in_a_providers_address_is_kept(tmp_path: Path, variable: str, base: str, asked: str, target: str) -> None:
+    with Upstream() as upstream:
+        address = upstream.url.removesuffix("/v1") + base
+        with Proxy(tmp_path, upstream.url, environment={variable: address}) as proxy:
+            fields = {"content-type": "application/json"}
+            for prefix in ("", "/s/one"):
+                proxy.client.send("POST", prefix + asked, fields, b'{"model":"m","messages":[],"max_tokens":1}')
+        assert [seen.target for seen in upstream.requests] == [target] * 2

@@ -68,9 +68,7 @@ def _origin(root: str) -> _Origin:
 
 def _head(provider: Provider, origin: _Origin, question: Question) -> bytes:
     """The request line and header lines. Raises ``UpstreamInvalid`` for what would be read as something else."""
-    target = provider.url(question.path, question.query)[len(provider.root) :]
-    if not target.startswith("/"):
-        target = f"/{target}"
+    target = "/" + provider.url(question.path, question.query).split("://", 1)[1].partition("/")[2]
     lines = [f"{name}: {value}\r\n" for name, value in question.headers]
     if question.body:
         lines.append(f"Content-Length: {len(question.body)}\r\n")

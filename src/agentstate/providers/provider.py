@@ -68,6 +68,9 @@ def from_settings(name: str, settings: ProviderSettings) -> Provider:
         return Provider(name, base, "/v1", tuple(settings.dialects), settings.key_env)
     if path.endswith("/v1"):
         return Provider(name, base + path[:-3], "/v1", tuple(settings.dialects), settings.key_env)
+    if tuple(settings.dialects) in _KEY_HEADERS:
+        # The clients of these take a base without a version, and so do those who offer the same elsewhere.
+        return Provider(name, base + path, "/v1", tuple(settings.dialects), settings.key_env)
     # A base of its own shape, such as /v1beta/openai, stands for /v1.
     return Provider(name, base, path, tuple(settings.dialects), settings.key_env)
 
