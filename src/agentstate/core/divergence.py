@@ -49,9 +49,10 @@ class Diverged:
 def carried(chain: Sequence[bytes], unread: Sequence[Unread]) -> tuple[Unread, ...]:
     """The unread steps whose whole transcript is the beginning of this request's: the agent kept them itself.
 
-    An agent with a checkpoint of its own starts in the middle; that is no divergence.
+    An agent with a checkpoint of its own starts in the middle; that is no divergence. The same transcript asked again,
+    with another system text or temperature, is one: nothing shows that the agent has the answer.
     """
-    known = set(chain)
+    known = set(chain[:-1])
     return tuple(step for step in unread if step.tip and step.tip in known)
 
 
@@ -97,33 +98,137 @@ def only(matches: Sequence[tuple[int, Match]]) -> tuple[int, Match] | None:
     return matches[0] if len(matches) == 1 else None
 
 
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Where two JSON values differ: ``path``, keys and indexes, and what stands there. ``ABSENT``: nothing does."""
+
+    path: tuple[str | int, ...]
+    recorded: Any
+    asked: Any
+
+    def shown(self) -> dict[str, Any]:
+        """For a report: long texts are cut to the neighbourhood of their first difference."""
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path).removeprefix(".")
+        recorded, asked = _excerpt(self.recorded, self.asked), _excerpt(self.asked, self.recorded)
+        return {"path": path, "recorded": recorded, "asked": asked}
+
+
+ABSENT = "(absent)"
+
+
 def diff(recorded: Any, asked: Any, most: int = 20) -> list[dict[str, Any]]:
     """Leaves in which two JSON values differ, as ``{"path", "recorded", "asked"}``, in document order.
 
     ``most`` of them. Long texts are cut to the neighbourhood of their first difference.
     """
-    found: list[dict[str, Any]] = []
-    _walk("", recorded, asked, found, most)
+    return [leaf.shown() for leaf in leaves(recorded, asked, most)]
+
+
+def leaves(recorded: Any, asked: Any, most: int) -> list[Leaf]:
+    """Leaves in which two JSON values differ, in document order; ``most`` of them."""
+    found: list[Leaf] = []
+    _walk((), recorded, asked, found, most)
     return found
 
 
-_ABSENT = "(absent)"
-
-
-def _walk(path: str, old: Any, new: Any, found: list[dict[str, Any]], most: int) -> None:
+def _walk(path: tuple[str | int, ...], old: Any, new: Any, found: list[Leaf], most: int) -> None:
     if len(found) >= most or old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(key for key in new if key not in old)]:
-            _walk(f"{path}.{key}" if path else str(key), old.get(key, _ABSENT), new.get(key, _ABSENT), found, most)
+            _walk((*path, key), old.get(key, ABSENT), new.get(key, ABSENT), found, most)
     elif isinstance(old, list) and isinstance(new, list):
         for index in range(max(len(old), len(new))):
-            was = old[index] if index < len(old) else _ABSENT
-            is_ = new[index] if index < len(new) else _ABSENT
-            _walk(f"{path}[{index}]", was, is_, found, most)
+            was = old[index] if index < len(old) else ABSENT
+            is_ = new[index] if index < len(new) else ABSENT
+            _walk((*path, index), was, is_, found, most)
     else:
-        was, is_ = _excerpt(old, new), _excerpt(new, old)
-        found.append({"path": path, "recorded": was, "asked": is_})
+        found.append(Leaf(path, old, new))
+
+
+def with_leaf(recorded: Any, path: Sequence[str | int], asked: Any) -> Any:
+    """The recorded value, with what is asked in one place of it; the value itself stays as it is."""
+    if not path:
+        return asked
+    key, rest = path[0], path[1:]
+    copied = recorded.copy()
+    if isinstance(copied, list):
+        index = int(key)
+        if asked == ABSENT and not rest:
+            del copied[index]
+        elif index < len(copied):
+            copied[index] = with_leaf(copied[index], rest, asked)
+        else:
+            copied.append(asked)
+    elif asked == ABSENT and not rest:
+        del copied[key]
+    else:
+        copied[key] = with_leaf(copied.get(key), rest, asked)
+    return copied
+
+
+_MESSAGES = ("messages", "input", "contents")
+_SYSTEM = ("system", "instructions", "systemInstruction", "system_instruction")
+_SPEAKERS = {
+    "user": "the user's text",
+    "system": "the system text",
+    "developer": "the system text",
+    "tool": "what a tool returned",
+    "function": "what a tool returned",
+    "assistant": "what the model said before",
+    "model": "what the model said before",
+    "function_call": "a tool call of the model",
+}
+
+
+def place_in_words(path: Sequence[str | int], recorded: Any, asked: Any) -> str:
+    """What a person would call the place of a leaf in a request."""
+    name = str(path[0]) if path else ""
+    if name in _SYSTEM:
+        return "the system text"
+    if len(path) < 2 or not isinstance(path[1], int):
+        return "the user's text" if name in ("input", "prompt") else f"the field {name}"
+    in_recorded, in_asked = _at(recorded, path[:2]), _at(asked, path[:2])
+    if name == "tools":
+        tool = in_asked if isinstance(in_asked, dict) else in_recorded
+        whole = f"the tool {_tool_name(tool)}"
+        return f"the description of {whole}" if path[-1] == "description" else whole
+    if name not in _MESSAGES:
+        return f"the field {name}"
+    which = f"(message {path[1] + 1})"
+    if in_recorded is None or in_asked is None:
+        side = "the recorded" if in_asked is None else "this"
+        return f"{_speaker(in_recorded or in_asked, ())} {which}, which only {side} request has"
+    return f"{_speaker(in_asked, path[2:], asked, path)} {which}"
+
+
+def _speaker(message: Any, within: Sequence[str | int], whole: Any = None, path: Sequence[str | int] = ()) -> str:
+    if not isinstance(message, dict):
+        return "a message"
+    block = _at(whole, path[:4]) if len(within) > 1 else None
+    kind = str(block.get("type") if isinstance(block, dict) else message.get("type"))
+    if kind.endswith(("_result", "_output")) or (isinstance(block, dict) and "functionResponse" in block):
+        return "what a tool returned"
+    return _SPEAKERS.get(str(message.get("role", message.get("type"))), "a message")
+
+
+def _tool_name(tool: Any) -> str:
+    if not isinstance(tool, dict):
+        return "?"
+    function = tool.get("function")
+    return str(tool.get("name") or (function.get("name") if isinstance(function, dict) else None) or tool.get("type"))
+
+
+def _at(value: Any, path: Sequence[str | int]) -> Any:
+    """What stands there; ``None``: nothing."""
+    for part in path:
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part] if part < len(value) else None
+        else:
+            return None
+    return value
 
 
 def _excerpt(value: Any, other: Any, size: int = 120) -> Any:

@@ -2,7 +2,8 @@
 
 Invariant: a masked match needs equal skeletons, a one-to-one renaming of old literals to new ones that keeps the order
 of dates, and an answer that speaks of no old literal in any spelling known here. What might be data is not masked:
-numbers never are, and "10:30" is a clock only where it says so.
+numbers are only where a client says that it has measured how long something took, "10:30" is a clock only where it says
+so, and a path is volatile only if the request itself names it as the folder in which the agent works or lives.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 from datetime import date
+from functools import lru_cache
 
 _MONTHS = "January February March April May June July August September October November December".split()  # noqa: SIM905
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()  # noqa: SIM905
@@ -22,34 +24,84 @@ _SECONDS = r":[0-5]\d(?:[.,]\d+)?"
 _HALF = r"\s?[AaPp]\.?[Mm]\b\.?"
 _CLOCK = rf"{_HOUR}(?:{_SECONDS})?(?:{_HALF})?"
 _ZONE = r"(?:\s?(?:Z\b|UTC|GMT|[+-]\d\d:?\d\d))"
+# A path has at least one name: the root of all folders is none in which an agent lives.
+# Bounded, since data in base64 looks like one long path.
+_PATH = r"(?:/[\w.@+-]{0,100}[\w@+-]){1,32}"
+_EDGE = r"(?<![\w.~/@+-])"
+_UNITS = {"Wall time: ": 1.0, "<duration_ms>": 0.001}  # seconds
 
-VOLATILE = re.compile(
-    "|".join(
-        (
-            r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)",
-            rf"(?P<stamp>(?<![\w.-]){_ISO}(?:[T ]{_CLOCK}{_ZONE}?)?(?![\w-]))",
-            rf"(?P<day>\b(?:(?:{_DAY}),? )?"
-            rf"(?:(?:{_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?|\d{{1,2}} (?:{_MONTH})),? (?:19|20)\d\d\b)",
-            rf"(?P<month>\b(?:{_MONTH}) (?:19|20)\d\d\b)",
-            r"(?P<slashed>(?<![\d/])\d{1,2}/\d{1,2}/(?:19|20)\d\d(?![\d/]))",
-            rf"(?P<clock>(?<![\w:.])(?:{_HOUR}{_SECONDS}(?:{_HALF})?{_ZONE}?|{_HOUR}(?:{_HALF}|{_ZONE}))(?![\d:])"
-            rf"|\b(?:[Tt]ime|[Nn]ow|[Cc]lock)(?: is)?[:=]? {_HOUR}(?![\d:]))",
-            # The random part alone: what a file in there is called is data.
-            r"(?P<temp>/tmp/tmp[._-]?\w{6,}(?=$|[/\s\"'<>|,;:)]))",
-        )
-    )
+# Where any of them may begin: looked at first, since most places of a text are none.
+_BEGINNING = r"(?=[</\d]|\b[a-fA-FJMNOSTWntw])"
+
+_KINDS = (
+    r"(?P<uuid>\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b)",
+    rf"(?P<stamp>(?<![\w.-]){_ISO}(?:[T ]{_CLOCK}{_ZONE}?)?(?![\w-]))",
+    rf"(?P<day>\b(?:(?:{_DAY}),? )?"
+    rf"(?:(?:{_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?|\d{{1,2}} (?:{_MONTH})),? (?:19|20)\d\d\b)",
+    rf"(?P<month>\b(?:{_MONTH}) (?:19|20)\d\d\b)",
+    r"(?P<slashed>(?<![\d/])\d{1,2}/\d{1,2}/(?:19|20)\d\d(?![\d/]))",
+    rf"(?P<clock>(?<![\w:.])(?:{_HOUR}{_SECONDS}(?:{_HALF})?{_ZONE}?|{_HOUR}(?:{_HALF}|{_ZONE}))(?![\d:])"
+    rf"|\b(?:[Tt]ime|[Nn]ow|[Cc]lock)(?: is)?[:=]? {_HOUR}(?![\d:]))",
+    # The random part alone: what a file in there is called is data.
+    r"(?P<temp>/tmp/tmp[._-]?\w{6,}(?=$|[/\s\"'<>|,;:)]))",
+    # What clients number and measure, told by the words before it: those belong to the literal.
+    r"(?P<agent>(?:agentId: |\bto: '|<task-id>|/tasks/)a[0-9a-f]{16}\b)",
+    r"(?P<chunk>\AChunk ID: [0-9a-f]{6}(?=\nWall time: |\Z))",
+    r"(?P<took>(?m:^Wall time: \d+\.\d+ seconds$)|<duration_ms>\d+</duration_ms>)",
+)
+# Where an agent works, and where its client keeps its files; only where the client itself says so.
+_PLACES = (rf"(?P<folder>(?:[Ww]orking directory: |<cwd>){_PATH})", rf"(?P<home>{_EDGE}{_PATH}?/\.(?:claude|codex)/)")
+
+
+def _any_of(kinds: Iterable[str]) -> re.Pattern[str]:
+    return re.compile(f"{_BEGINNING}(?:{'|'.join(kinds)})")
+
+
+VOLATILE = _any_of((*_KINDS, *_PLACES))
+_VOLATILE_DATA = _any_of(_KINDS)
+_VALUE = re.compile(
+    rf"(?P<before>[Ww]orking directory: |<cwd>)(?P<folder>{_PATH})"
+    rf"|(?P<home>{_PATH}?)(?P<after>/\.(?:claude|codex)/)"
+    r"|(?P<words>agentId: |to: '|<task-id>|/tasks/|Chunk ID: )(?P<id>[0-9a-f]+)"
+    r"|(?P<unit>Wall time: |<duration_ms>)(?P<took>[\d.]+)(?: seconds|</duration_ms>)"
 )
 
 
-def scrub(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text with each volatile literal replaced by its kind, and the literals in order."""
+def scrub(text: str, folders: tuple[str, ...] = (), named: bool = True) -> tuple[str, tuple[str, ...]]:
+    """The text with each volatile literal replaced by its kind, and the literals in order.
+
+    ``named``: the client itself speaks, so that a folder of which it says that the agent is there is volatile.
+    ``folders``: paths that are volatile wherever they stand (see ``folders_in``), as such or with dashes for slashes.
+    """
     literals: list[str] = []
 
     def take(found: re.Match[str]) -> str:
-        literals.append(found[0])
-        return f"\x00{found.lastgroup}\x00"
+        kind = found.lastgroup
+        # With dashes it is the same folder: they are renamed together or not at all.
+        literals.append(next(path for path in folders if _dashed(path) == found[0]) if kind == "dashed" else found[0])
+        return f"\x00{kind}\x00"
 
-    return VOLATILE.sub(take, text), tuple(literals)
+    return _pattern(folders, named).sub(take, text), tuple(literals)
+
+
+@lru_cache(maxsize=256)
+def _pattern(folders: tuple[str, ...], named: bool) -> re.Pattern[str]:
+    known = VOLATILE if named else _VOLATILE_DATA
+    if not folders:
+        return known
+    longest = sorted(folders, key=len, reverse=True)
+    paths, dashed = ("|".join(re.escape(path) for path in found) for found in (longest, map(_dashed, longest)))
+    end = r"(?![\w-]|\.\w)"
+    return re.compile(f"{known.pattern}|(?P<path>(?<![\\w.~-])(?:{paths}){end})|(?P<dashed>(?<=/)(?:{dashed}){end})")
+
+
+def _dashed(path: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]", "-", path)
+
+
+def folders_in(literals: Iterable[str]) -> tuple[str, ...]:
+    """The folders of an agent that some literals name: where it works, and where its client keeps its own files."""
+    return tuple(sorted({value for words, value in map(_value, literals) if words and value.startswith("/")}))
 
 
 def renaming(old: Sequence[str], new: Sequence[str]) -> dict[str, str] | None:
@@ -57,19 +109,36 @@ def renaming(old: Sequence[str], new: Sequence[str]) -> dict[str, str] | None:
 
     A new id that is also an old one is no renaming: ids that change places are another question. Time moves on, so that
     what was new may be old later. Dates must keep their order: with "due the 14th, today the 13th" it matters when
-    today becomes the 15th.
+    today becomes the 15th. How long something took is no name: it need not be one to one.
     """
     if len(old) != len(new):
         return None
+    told: dict[str, str] = {}
     forth: dict[str, str] = {}
     back: dict[str, str] = {}
     for was, is_ in zip(old, new, strict=True):
-        if forth.setdefault(was, is_) != is_ or back.setdefault(is_, was) != was:
+        (was_words, was_value), (is_words, is_value) = _value(was), _value(is_)
+        if was_words != is_words:
+            return None
+        if was != is_ or was not in told:
+            told[was] = is_
+        if was_words in _UNITS:
+            continue
+        if forth.setdefault(was_value, is_value) != is_value or back.setdefault(is_value, was_value) != was_value:
             return None
     swapped = any(
         is_ in forth and (forth[is_] == was or not _tells_time(was)) for was, is_ in forth.items() if was != is_
     )
-    return forth if not swapped and _keeps_order(forth) else None
+    return told if not swapped and _keeps_order(forth) else None
+
+
+def _value(literal: str) -> tuple[str, str]:
+    """The words that tell what a literal is, and what is named; no words where it tells so itself."""
+    found = _VALUE.fullmatch(literal)
+    if found is None:
+        return "", literal
+    words = found["before"] or found["after"] or found["words"] or found["unit"]
+    return words, found["folder"] or found["home"] or found["id"] or found["took"]
 
 
 def _tells_time(literal: str) -> bool:
@@ -98,7 +167,14 @@ def quotes(texts: Iterable[str], old_to_new: dict[str, str]) -> bool:
 
 def _spellings(literal: str) -> set[str]:
     """Ways in which a text may speak of a literal, in lower case."""
+    words, value = _value(literal)
+    if words in _UNITS:
+        return _of_seconds(value, _UNITS[words])
+    if words or literal.startswith("/"):
+        literal = value
     found = {literal.lower()}
+    if literal.startswith("/"):
+        found |= _of_path(literal.lower())
     if day := _date(literal):
         found |= _of_date(day)
     elif month := re.match(rf"({_MONTH}) (\d{{4}})$", literal):
@@ -168,3 +244,24 @@ def _of_clock(hour: int, minutes: str, half: str) -> set[str]:
     for text in (f"{twelve}:{minutes}", f"{twelve:02}:{minutes}", *([str(twelve)] if minutes == "00" else [])):
         found |= {f"{text} {name}", f"{text}{name}", f"{text} {name[0]}.m."}
     return found | {f"{twelve}:{minutes}"}
+
+
+def _of_path(path: str) -> set[str]:
+    """A path, and the names in it less that of the top folder, which tells nothing ("/home")."""
+    names = path.strip("/").split("/")
+    told = {name for name in (names[1:] or names) if len(name) > 1}
+    return told | {re.sub(r"[-_.]+", " ", name).strip() for name in told} | {path, _dashed(path)}
+
+
+def _of_seconds(number: str, unit: float) -> set[str]:
+    """A duration as it was printed, in seconds and in milliseconds; a short number only together with its unit."""
+    seconds = float(number) * unit
+    found = {number} if len(number) > 2 else set()
+    for places in range(5):
+        text = f"{seconds:.{places}f}"
+        if float(text):
+            found |= {text} if places and len(text) > 3 else set()
+            found |= {f"{text}{mark}" for mark in ("s", " s", " sec", " second", " seconds", "-second")}
+    for text in {f"{seconds * 1000:.{places}f}" for places in range(2)}:
+        found |= {f"{text}{mark}" for mark in ("ms", " ms", " msec", " milliseconds", " millisecond")}
+    return found

@@ -25,8 +25,8 @@ _MOST_BYTES = 8 * 1024 * 1024  # of messages whose masked form is kept, for each
 # reminders and Codex's description of the place.
 GENERATED = ("system-reminder", "environment_context")
 
-# The folders that are masked, while a message is: dialects know only texts.
-_folders: ContextVar[tuple[str, ...]] = ContextVar("folders", default=())
+# While a message is masked: the folders that are, and whether it is the client who speaks. Dialects know only texts.
+_masking: ContextVar[tuple[tuple[str, ...], bool]] = ContextVar("masking", default=((), True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +94,18 @@ def compared(dialect: Dialect, old: Call, new: Call, user_text: bool) -> tuple[M
 
 
 def scrubbed(dialect: Dialect, item: Item, user_text: bool, folders: tuple[str, ...] = ()) -> Scrubbed:
-    """A message masked. Looking through a long text takes a millisecond for each 100 KB, and each request of a
-    conversation brings it again: the result is kept."""
+    """A message masked. Looking through a long text takes 20 ms for each 100 KB (source code, on the machine where the
+    tests run), and each request of a conversation brings it again: the result is kept."""
     cache = _scrubbed.setdefault((dialect.name, user_text), Cache(_MOST_BYTES))
     key = b"\0".join([*(path.encode() for path in folders), item.raw])
     known: Scrubbed | None = cache.get(key)
     if known is None:
-        token = _folders.set(folders)
+        speaks = item.role in ("system", "developer") or (user_text and item.role == "user")
+        token = _masking.set((folders, speaks))
         try:
             known = dialect.scrubbed(item, user_text)
         finally:
-            _folders.reset(token)
+            _masking.reset(token)
         known = Scrubbed(known.digest, known.literals, _said(item, known.plain))
         cache.put(key, known)
     return known
@@ -143,7 +144,8 @@ def _all(call: Call) -> Iterator[Item]:
 
 def scrub(text: str, literals: list[str]) -> str:
     """The text masked; its literals are added to ``literals``."""
-    shown, found = mask.scrub(text, _folders.get())
+    folders, speaks = _masking.get()
+    shown, found = mask.scrub(text, folders, speaks or is_generated(text))
     literals.extend(found)
     return shown
 
