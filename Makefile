@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 
 CLIENTS := .venv-clients
 
-.PHONY: help demo test test-clients check fmt bench setup lock clean
+.PHONY: help demo test test-clients client-table check fmt bench setup lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -40,8 +40,18 @@ $(CLIENTS)/.ready: pyproject.toml
 	@if command -v npm >/dev/null 2>&1; then npm install --loglevel=error --no-fund --no-audit --prefix $(CLIENTS) openai@6; fi
 	@touch $@
 
-test-clients: $(STAMP) $(CLIENTS)/.ready  ## real SDKs and frameworks, CrewAI and Node among them
+test-clients: $(STAMP) $(CLIENTS)/.ready  ## real SDKs, frameworks and coding agents, each in its own environment
+	-@$(BIN)/python -m tests.clients.matrix.environments
+	-@if command -v npm >/dev/null 2>&1; then $(BIN)/python -m tests.clients.matrix.node_environments; fi
+	-@$(BIN)/python -m tests.clients.conformance.environment
 	$(BIN)/python -m pytest tests/clients -n auto --dist loadgroup $(PYTEST_ARGS)
+
+client-table: $(STAMP)  ## every client killed at every point (an hour); writes docs/reference/clients.md
+	@$(BIN)/python -m tests.clients.matrix.environments
+	@if command -v npm >/dev/null 2>&1; then $(BIN)/python -m tests.clients.matrix.node_environments; fi
+	@rm -rf .pytest_cache/matrix
+	-AGENTSTATE_MATRIX=chains $(BIN)/python -m pytest tests/clients/matrix/test_matrix.py tests/clients/matrix/test_node_matrix.py
+	$(BIN)/python -m tests.clients.matrix.table --collect
 
 check: $(STAMP)  ## lint and types
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

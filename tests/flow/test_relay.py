@@ -425,7 +425,7 @@ def test_call_that_a_person_must_approve_is_never_sent(
     headers = {**dict(chat_headers()), "x-agent-require-approval": "true"}
     target = chat_path(session, "a", path) if place == "session" else path
     answer = client.send("POST", target, headers, b'{"model":"m","messages":[{"role":"user","content":"hi"}]}')
-    assert (answer.status, answer.error["code"]) == (400, "approval_unavailable")
+    assert (answer.status, json.loads(answer.body)["error"]["code"]) == (400, "approval_unavailable")
     assert ("x-should-retry", "false") in [(name.lower(), value) for name, value in answer.headers]
     assert upstream.calls == 0
 

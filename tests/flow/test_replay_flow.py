@@ -878,3 +878,20 @@ def test_call_without_an_id_gets_one_that_stays(upstream: Upstream, client: Audi
         again = client.ask(f"{session}-{run}", "hi", run=run + "2", stream=stream_)
         assert b'"id":"call_' in live.body.replace(b'"id": "', b'"id":"')
         assert (again.outcome, again.body) == ("replay", live.body)
+
+
+def test_lives_with_names_of_their_own_that_each_get_one_call_further_pay_once(
+    upstream: Upstream, client: Auditor, session: str
+) -> None:
+    """What is recorded comes from several lives then, each with another id in its system text."""
+    paid = []
+    for life in range(1, 6):
+        messages: list[dict[str, Any]] = [
+            {"role": "system", "content": f"Session {life:08}-1111-4111-8111-111111111111."},
+            {"role": "user", "content": "go"},
+        ]
+        for call in range(life):
+            answer = client.ask(session, messages, run=f"life-{life}")
+            messages += [json.loads(answer.body)["choices"][0]["message"], {"role": "user", "content": f"next {call}"}]
+        paid.append(upstream.calls)
+    assert paid == [1, 2, 3, 4, 5]

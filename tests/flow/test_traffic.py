@@ -167,7 +167,10 @@ def test_streams_of_other_providers_are_relayed_byte_for_byte(upstream: Upstream
 
 def test_recorded_client_runs_are_relayed_and_replayed_byte_for_byte(upstream: Upstream, proxy: Proxy) -> None:
     traffic.require()
-    relay_and_replay(upstream, proxy, [found for found in traffic.client_chat("run1") if "retry-after" not in found.id])
+    # Where the provider leaves out the ids of tool calls they are filled in: those bytes change, and are tested apart.
+    left_out = ("retry-after", "no-call-ids")
+    found = [found for found in traffic.client_chat("run1") if not any(part in found.id for part in left_out)]
+    relay_and_replay(upstream, proxy, found)
 
 
 def test_second_process_of_each_recorded_client_is_fast_forwarded(upstream: Upstream, proxy: Proxy) -> None:

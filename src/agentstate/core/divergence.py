@@ -23,7 +23,7 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A step of an earlier life that the run has not been given.
+    """A step of an earlier life that the run has not been given; ``author``: the run that it was recorded of.
 
     ``tip``: digest of its whole transcript. ``effects``: names of tools that its answer called and that may have acted.
     """
@@ -35,6 +35,7 @@ class Unread:
     tip: bytes
     effects: tuple[str, ...] = ()
     completed: bool = True
+    author: int = 0
 
 
 @dataclass(frozen=True, slots=True)

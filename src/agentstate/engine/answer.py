@@ -260,7 +260,10 @@ class Answering:
             await live.ready.wait()
         except BaseException:
             recording.leave()
-            self.parts.tasks.start("note a cut", self._cut_when_ready(run, live, asked.request.connection))
+            if live.step >= 0:
+                self._cut(run, live.step, asked.request.connection)
+            else:
+                live.left.append(lambda: self._cut(run, live.step, asked.request.connection))
             raise
         if live.step < 0:
             recording.leave()
@@ -279,11 +282,6 @@ class Answering:
         except BaseException:
             close(False)
             raise
-
-    async def _cut_when_ready(self, run: int, live: Live, connection: Connection) -> None:
-        await live.ready.wait()
-        if live.step >= 0:
-            self._cut(run, live.step, connection)
 
     def _cut(self, run: int, step: int, connection: Connection) -> None:
         at = connection.closed_at or clock.now()

@@ -22,6 +22,9 @@ from agentstate.store.rows import NewRunRow, RunRow, SessionRow
 _SUCCESSION = frozenset({Evidence.STEP_NUMBER, Evidence.CUT_CALL, Evidence.FIRST_PROMPT})
 
 
+_TURNS = 4  # of the event loop: a socket's end is read, its reader is told, and goes
+
+
 @dataclass(slots=True)
 class _Gate:
     lock: asyncio.Lock
@@ -133,6 +136,9 @@ class Identity:
         read, journal = self._parts.journal.read, self._parts.journal
         rows = journal.facts.all_runs(session.id)
         if rows:
+            # The news that the sockets of the life before are closed may have come together with this request.
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
             session = read.session(session.key) or session  # how long ago it was used, and how many steps it has
         if verdict.evidence is Evidence.CUT_CALL and rows:
             before = next(row.id for row in rows if not row.named)

@@ -51,7 +51,8 @@ class Rematch:
         self._parts = parts
         self._calls: dict[int, Call] = {}
         self._calls_size = 0
-        self._renamed: dict[int, dict[str, str]] = {}
+        self._renamed: dict[tuple[int, int], dict[str, str]] = {}
+        self._authors: dict[int, int] = {}  # of the steps that are compared now: the run that recorded each
         self._sessions: dict[int, int] = {}  # by run
 
     def find(self, session: SessionRow, run: int, call: Call, unread: Sequence[Unread]) -> tuple[int, Match] | None:
@@ -62,13 +63,14 @@ class Rematch:
         replay = self._parts.settings.replay
         if call.pure or not call.items or not (replay.masked or replay.pointer != "off"):
             return None
+        self._authors = {step.step: step.author for step in divergence.window(unread)}
         candidates = [(step.step, self.recorded(step.step)) for step in divergence.window(unread)]
         if replay.masked:
             compared = [(step, self._renaming(step, run, old, call)) for step, old in candidates]
             renamings = {step: renamed for step, renamed in compared if isinstance(renamed, dict)}
             found = divergence.only([(step, Match.MASKED) for step in renamings])
             if found is not None:
-                self._keep_renaming(run, renamings[found[0]])
+                self._keep_renaming((run, self._authors[found[0]]), renamings[found[0]])
                 return found
         if replay.pointer != "off":
             asked = volatile.pointer(registry.BY_NAME[call.dialect], call)
@@ -97,7 +99,7 @@ class Rematch:
             self._calls_size += len(body)
         return known
 
-    def _keep_renaming(self, run: int, renamed: dict[str, str]) -> None:
+    def _keep_renaming(self, run: tuple[int, int], renamed: dict[str, str]) -> None:
         if len(self._renamed) > _MOST_RUNS:
             self._renamed.clear()
         self._renamed.setdefault(run, {}).update(renamed)
@@ -112,8 +114,8 @@ class Rematch:
         if both is None:
             return _Refused()
         was, is_ = both
-        # One renaming holds for a whole run.
-        before = self._renamed.get(run, {})
+        # One renaming holds for a whole run, of what one earlier life recorded: each life had names of its own.
+        before = self._renamed.get((run, self._authors.get(step, 0)), {})
         renamed = mask.renaming([*before, *was.literals], [*before.values(), *is_.literals])
         if renamed is None:
             return _Refused("names have changed, but not one to one, or dates have not kept their order")

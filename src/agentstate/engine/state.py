@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from agentstate import clock
@@ -40,6 +40,7 @@ class Live:
     retry_key: bytes = b""
     tries: int = 0
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # the step has its id, or its begin failed
+    left: list[Callable[[], None]] = field(default_factory=list)  # by readers who left before that: called with it
 
 
 @dataclass(slots=True)
@@ -82,6 +83,10 @@ class Floating:
         self.live.pop(live.step, None)
         live.step, live.number, live.attempt = step, number, attempt
         self.live[step] = live
+        # Before anybody else can be given the step: a cut must not be noted of one that was taken up since.
+        for note in live.left:
+            note()
+        live.left.clear()
         live.ready.set()
 
     def drop(self, live: Live) -> None:

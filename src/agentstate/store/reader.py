@@ -158,7 +158,7 @@ class Reader:
             }  # fmt: skip
             found += self._all("unread", values)
         found.sort(key=lambda row: row[1])
-        return [Unread(row[0], row[1], row[2], row[3], row[4]) for row in found]
+        return [Unread(row[0], row[1], row[2], row[3], row[4], author=row[5]) for row in found]
 
     def first_unread(self, session: int, run: RunRow, start: int) -> int | None:
         """The lowest number, from ``start`` on, of a step that existed when the run began and was not given to it."""

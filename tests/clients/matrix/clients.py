@@ -18,7 +18,9 @@ class Client:
 
     ``package`` is the distribution whose version is told. ``environment`` is a folder below `.venv-clients` that holds
     ``requirements``; empty: this project's own `.venv`. ``agent`` is a script below `agents`, ``arguments`` are its
-    own. ``set_up`` is the line that points the client at the proxy, for the reference page.
+    own. ``set_up`` is what points the client at the proxy: BASE stands for the address of session and run with `/v1`,
+    ROOT for the one without. ``headers`` is how session and run are given as headers instead. A row that
+    is not ``quick`` is left out of the short form: other rows cover its package and its wire format.
     """
 
     name: str
@@ -26,11 +28,13 @@ class Client:
     wire: str
     agent: str
     set_up: str
+    headers: str = "default_headers=HEADERS"
     arguments: tuple[str, ...] = ()
     environment: str = ""
     requirements: tuple[str, ...] = ()
     modes: tuple[str, ...] = (PLAIN, STREAM)
     notes: str = ""
+    quick: bool = True
 
     @property
     def light(self) -> bool:
@@ -42,32 +46,32 @@ class Client:
         return root + "/v1" if self.wire in (CHAT, RESPONSES) else root
 
 
-_OPENAI = 'OpenAI(base_url=".../s/SESSION/r/RUN/v1")'
+_OPENAI = "OpenAI(base_url=BASE)"
 
 CLIENTS = (
     Client("openai", "openai", CHAT, "openai.py", _OPENAI),
     Client("openai (responses)", "openai", RESPONSES, "openai_responses.py", _OPENAI),
-    Client("anthropic", "anthropic", MESSAGES, "anthropic.py", 'Anthropic(base_url=".../s/SESSION/r/RUN")'),
+    Client("anthropic", "anthropic", MESSAGES, "anthropic.py", "Anthropic(base_url=ROOT)"),
     Client(
         "openai-agents",
         "openai-agents",
         RESPONSES,
         "openai_agents.py",
-        'set_default_openai_client(AsyncOpenAI(base_url=".../s/SESSION/r/RUN/v1"))',
+        "set_default_openai_client(AsyncOpenAI(base_url=BASE))",
     ),
     Client(
         "langchain-openai",
         "langchain-openai",
         CHAT,
         "langchain_openai.py",
-        'ChatOpenAI(base_url=".../s/SESSION/r/RUN/v1")',
+        "ChatOpenAI(base_url=BASE)",
     ),
     Client(
         "pydantic-ai",
         "pydantic-ai-slim",
         RESPONSES,
         "pydantic_ai.py",
-        'OpenAIProvider(openai_client=AsyncOpenAI(base_url=".../s/SESSION/r/RUN/v1"))',
+        "OpenAIProvider(openai_client=AsyncOpenAI(base_url=BASE))",
         arguments=("openai",),
     ),
     Client(
@@ -75,10 +79,11 @@ CLIENTS = (
         "pydantic-ai-slim",
         MESSAGES,
         "pydantic_ai.py",
-        'AnthropicProvider(anthropic_client=AsyncAnthropic(base_url=".../s/SESSION/r/RUN"))',
+        "AnthropicProvider(anthropic_client=AsyncAnthropic(base_url=ROOT))",
         arguments=("anthropic",),
         modes=(STREAM,),
         notes="streams on the wire, whatever is asked of it",
+        quick=False,  # the slowest of all to start
     ),
     Client(
         "openai 1.x",
@@ -94,7 +99,7 @@ CLIENTS = (
         "langgraph",
         CHAT,
         "langgraph.py",
-        'ChatOpenAI(base_url=".../s/SESSION/r/RUN/v1")',
+        "ChatOpenAI(base_url=BASE)",
         environment="langgraph",
         requirements=("langchain==1.5.2", "langchain-openai==1.7.4", "langgraph==1.2.24"),
     ),
@@ -103,7 +108,8 @@ CLIENTS = (
         "google-genai",
         GEMINI,
         "google_genai.py",
-        'genai.Client(http_options=HttpOptions(base_url=".../s/SESSION/r/RUN"))',
+        "genai.Client(http_options=HttpOptions(base_url=ROOT))",
+        "HttpOptions(headers=HEADERS)",
         environment="google-genai",
         requirements=("google-genai==3.6.1",),
     ),
@@ -112,7 +118,8 @@ CLIENTS = (
         "smolagents",
         CHAT,
         "smolagents.py",
-        'OpenAIModel(api_base=".../s/SESSION/r/RUN/v1")',
+        "OpenAIModel(api_base=BASE)",
+        'client_kwargs={"default_headers": HEADERS}',
         environment="smolagents",
         requirements=("smolagents[openai]==1.26.0",),
         notes="sends its history back as plain text",
@@ -122,7 +129,7 @@ CLIENTS = (
         "autogen-agentchat",
         CHAT,
         "autogen.py",
-        'OpenAIChatCompletionClient(base_url=".../s/SESSION/r/RUN/v1")',
+        "OpenAIChatCompletionClient(base_url=BASE)",
         environment="autogen",
         requirements=("autogen-agentchat==0.7.5", "autogen-ext[openai]==0.7.5"),
     ),
@@ -131,7 +138,7 @@ CLIENTS = (
         "llama-index-core",
         CHAT,
         "llama_index.py",
-        'OpenAI(api_base=".../s/SESSION/r/RUN/v1")',
+        "OpenAI(api_base=BASE)",
         environment="llama-index",
         requirements=("llama-index-core==0.14.25", "llama-index-llms-openai"),
         notes="of the variables reads OPENAI_API_BASE only",
@@ -141,7 +148,8 @@ CLIENTS = (
         "strands-agents",
         CHAT,
         "strands.py",
-        'OpenAIModel(client_args={"base_url": ".../s/SESSION/r/RUN/v1"})',
+        'OpenAIModel(client_args={"base_url": BASE})',
+        'client_args={"default_headers": HEADERS}',
         environment="strands",
         requirements=("strands-agents[openai]==1.62.0",),
         modes=(STREAM,),
@@ -152,7 +160,7 @@ CLIENTS = (
         "agno",
         CHAT,
         "agno.py",
-        'OpenAIChat(base_url=".../s/SESSION/r/RUN/v1")',
+        "OpenAIChat(base_url=BASE)",
         environment="agno",
         requirements=("agno==3.1.10", "openai"),
     ),
@@ -161,7 +169,8 @@ CLIENTS = (
         "litellm",
         CHAT,
         "litellm.py",
-        'litellm.completion(api_base=".../s/SESSION/r/RUN/v1")',
+        "litellm.completion(api_base=BASE)",
+        "extra_headers=HEADERS",
         environment="litellm",
         requirements=("litellm==1.110.2",),
     ),
@@ -170,7 +179,7 @@ CLIENTS = (
         "crewai",
         CHAT,
         "crewai.py",
-        'LLM(base_url=".../s/SESSION/r/RUN/v1")',
+        "LLM(base_url=BASE)",
         environment="crewai",
         requirements=("crewai==1.15.30",),
     ),

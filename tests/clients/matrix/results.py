@@ -6,10 +6,10 @@ nothing that differs between two equal runs, so that a difference in it is a dif
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,43 +22,51 @@ FOLDER = Path(os.environ.get("AGENTSTATE_MATRIX_RESULTS", ROOT / ".pytest_cache"
 
 @dataclass(frozen=True, order=True)
 class Outcome:
-    """One test's. ``kills``: points like "1 before", in order. ``paid``: calls that reached the provider, or None."""
+    """One test's. ``kills``: points like "1 before", in order. ``paid``: calls that reached the provider."""
 
     client: str
     version: str
     mode: str
     form: str
     kills: tuple[str, ...]
-    paid: int | None
+    paid: int
     ok: bool
     why: str = ""
 
 
 def write(outcome: Outcome) -> None:
-    """Keep one outcome, in a file of its own: tests run in several processes."""
+    """Keep one outcome, in the file of its test: tests run in several processes, and the latest outcome counts."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / f"{uuid.uuid4().hex}.json").write_text(json.dumps(asdict(outcome)) + "\n")
+    name = hashlib.sha256(repr(_place(outcome)).encode()).hexdigest()[:16]
+    (FOLDER / f"{name}.json").write_text(json.dumps(asdict(outcome)) + "\n")
 
 
 def read(lines: Iterable[str]) -> list[Outcome]:
-    """Outcomes from JSON lines, the later one where two are of the same test."""
-    found: dict[tuple[object, ...], Outcome] = {}
-    for line in lines:
-        raw = json.loads(line)
-        outcome = Outcome(**raw | {"kills": tuple(raw["kills"])})
-        found[outcome.client, outcome.mode, outcome.form, outcome.kills] = outcome
-    return sorted(found.values(), key=lambda outcome: (outcome.client, outcome.mode, outcome.form, outcome.kills))
+    """Outcomes from JSON lines, sorted."""
+    raw = [json.loads(line) for line in lines]
+    return sorted((Outcome(**row | {"kills": tuple(row["kills"])}) for row in raw), key=_place)
+
+
+def _place(outcome: Outcome) -> tuple[str, str, tuple[str, ...], str]:
+    return outcome.client, outcome.mode, outcome.kills, outcome.form
 
 
 def collected(folder: Path = FOLDER) -> list[Outcome]:
-    """What tests left in a folder, oldest first, so that the latest of each counts."""
-    files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-    return read(path.read_text() for path in files)
+    """What tests left in a folder."""
+    return read(path.read_text() for path in folder.glob("*.json"))
 
 
 def committed() -> list[Outcome]:
-    """The committed outcomes."""
-    return read(json.dumps(row) for row in json.loads(COMMITTED.read_text()))
+    """The committed outcomes; none where there is no file yet."""
+    rows = json.loads(COMMITTED.read_text()) if COMMITTED.exists() else []
+    return read(json.dumps(row) for row in rows)
+
+
+def taken_over(old: Iterable[Outcome], new: Sequence[Outcome]) -> list[Outcome]:
+    """The new outcomes, and the old ones of the clients that were not tested this time."""
+    tested = {outcome.client for outcome in new}
+    kept = [outcome for outcome in old if outcome.client not in tested]
+    return sorted([*kept, *new], key=_place)
 
 
 def commit(outcomes: Iterable[Outcome]) -> None:

@@ -81,8 +81,8 @@ def _chat_chunks(said: Said) -> list[Body]:
     if said.tool:
         first = {"index": 0, "id": f"call_{said.name}", "type": "function"}
         deltas.append({"tool_calls": [first | {"function": {"name": said.tool, "arguments": ""}}]})
-        for half in _halves(json.dumps(said.arguments)):
-            deltas.append({"tool_calls": [{"index": 0, "function": {"arguments": half}}]})
+        halves = _halves(json.dumps(said.arguments))
+        deltas += [{"tool_calls": [{"index": 0, "function": {"arguments": half}}]} for half in halves]
     else:
         deltas += [{"content": half} for half in _halves(said.text)]
     finishes = [None] * len(deltas) + ["tool_calls" if said.tool else "stop"]

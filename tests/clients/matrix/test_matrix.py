@@ -1,8 +1,8 @@
 """Agents on real packages are killed before, during and after each of their model calls, and lose nothing.
 
-AGENTSTATE_MATRIX says how much of it is run. ``quick``, the default: one chain of kills a client, under one address form.
-``chains``: every kill point, plain and streamed, in three chains, each under another address form. ``full``: every kill
-point by itself, plain and streamed, under every address form.
+AGENTSTATE_MATRIX says how much of it is run. ``quick``, the default: one chain of kills a client, under one form of
+address. ``chains``: every kill point, plain and streamed, in three chains, each under another form of address.
+``full``: every kill point by itself, plain and streamed, under every form of address.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sysconfig
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.clients.lives import BOUND_S
 from tests.clients.matrix import results
-from tests.clients.matrix.clients import CLIENTS, Client
+from tests.clients.matrix.clients import CLIENTS, PLAIN, Client
 from tests.clients.matrix.environments import interpreter, missing
 from tests.clients.matrix.model import BEFORE, CALLS, DURING, Model
-from tests.clients.matrix.work import FORMS, Work
+from tests.clients.matrix.results import Outcome
+from tests.clients.matrix.work import FORMS, PATH, Work
 from tests.support.proxy import Proxy
 from tests.support.upstream import Gate
 
 EXTENT = os.environ.get("AGENTSTATE_MATRIX", "quick")
+assert EXTENT in ("quick", "chains", "full"), f"AGENTSTATE_MATRIX is {EXTENT!r}; use quick, chains or full"
 AFTER = "after"
 WHEN = (BEFORE, DURING, AFTER)
 Kill = tuple[int, str]
@@ -48,16 +53,18 @@ def _cases() -> Iterator[tuple[Client, str, str, tuple[Kill, ...]]]:
             elif EXTENT == "chains":
                 yield client, mode, FORMS[turn % 3], UNDISTURBED
                 yield from ((client, mode, FORMS[(turn + at) % 3], chain) for at, chain in enumerate(CHAINS))
-            elif len(client.modes) == 1 or turn % 2:
-                yield client, mode, FORMS[number % 3], CHAINS[number // 3 % 3]
-            if EXTENT == "quick" and (len(client.modes) == 1 or not turn % 2):
-                yield client, mode, FORMS[number % 3], UNDISTURBED
+            elif client.quick:  # undisturbed in one mode, killed in the other
+                if turn % 2 or len(client.modes) == 1:
+                    yield client, mode, FORMS[number % 3], CHAINS[number // 3 % 3]
+                if not turn % 2 or len(client.modes) == 1:
+                    yield client, mode, FORMS[number % 3], UNDISTURBED
 
 
 def _parameters() -> Iterator[object]:
-    for number, (client, mode, form, kills) in enumerate(_cases()):
+    for client, mode, form, kills in _cases():
         name = "-".join((client.name, mode, form, ", ".join(_said(kills)) or "undisturbed"))
-        group = pytest.mark.xdist_group(f"matrix-{number // 2 % 2}")
+        # Each worker has a proxy of its own: few groups, of clients that are as slow as those of the others.
+        group = pytest.mark.xdist_group(f"matrix-{CLIENTS.index(client) % 4}")
         yield pytest.param(client, mode, form, kills, id=name, marks=group)
 
 
@@ -87,17 +94,27 @@ def test_an_agent_that_is_killed_pays_for_each_call_once_and_ends_as_if_nothing_
     if why := missing(client):
         pytest.skip(why)
     failure = ""
+    work = Work(client, mode, form, proxy, tmp_path)
     try:
-        with Work(client, mode, form, proxy, tmp_path) as work:
+        with work:
             said = _killed_at(work, model, kills)
             _judge(work, model, proxy, said, lives=len(kills) + 1)
     except BaseException as error:
-        failure = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        first = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        failure = first.replace(work.session, "SESSION")
         raise
     finally:
-        results.write(
-            results.Outcome(client.name, _version(client), mode, form, _said(kills), model.paid, not failure, failure)
-        )
+        paid = model.paid if work.lives else 0
+        results.write(Outcome(client.name, _version(client), mode, form, _said(kills), paid, not failure, failure))
+
+
+@pytest.mark.xdist_group("matrix-0")
+def test_without_the_proxy_the_same_kill_is_paid_for_again(model: Model, tmp_path: Path) -> None:
+    straight = SimpleNamespace(url=model.root)
+    with Work(CLIENTS[0], PLAIN, PATH, straight, tmp_path) as work:
+        said = _killed_at(work, model, ((1, AFTER),))
+    assert model.paid == CALLS + 1
+    assert said[0] == f"TOOL: get_weather Paris-{work.session}-2"
 
 
 def _killed_at(work: Work, model: Model, kills: tuple[Kill, ...]) -> list[str]:
@@ -109,7 +126,7 @@ def _killed_at(work: Work, model: Model, kills: tuple[Kill, ...]) -> list[str]:
     model.begin(work.session, gates)
     work.hold(next(iter(holds), None))
     try:
-        for kill, held_next in zip(kills, [*holds[1:], None], strict=True):
+        for kill, held_next in zip(kills, [*holds, None][1:], strict=True):
             _begin(work, gates, cut)
             cut = _die(work, model, gates, kill, held_next)
         _begin(work, gates, cut)
@@ -135,7 +152,7 @@ def _die(work: Work, model: Model, gates: dict[Kill, Gate], kill: Kill, held_nex
         work.wait(f"HOLDS: {call}")
         model.wait_answered(call)
     else:
-        gates[kill].wait_reached()
+        _wait_reached(work, gates[kill])
     work.hold(held_next)
     work.kill()
     if when == BEFORE:
@@ -143,12 +160,22 @@ def _die(work: Work, model: Model, gates: dict[Kill, Gate], kill: Kill, held_nex
     return kill if when == DURING else None
 
 
+def _wait_reached(work: Work, gate: Gate) -> None:
+    """Block until an answer stands at the gate. Fails with what the agent said if it ends before."""
+    deadline = time.monotonic() + BOUND_S
+    while True:
+        try:
+            return gate.wait_reached(0.2)
+        except AssertionError:
+            assert work.alive and time.monotonic() < deadline, f"the model was not asked:\n{work.report()}"
+
+
 def _judge(work: Work, model: Model, proxy: Proxy, said: list[str], lives: int) -> None:
     name = work.session
     weather, email = f"Paris-{name}-1", f"bob-{name}-2"
     answer = f"Answer {name}-3: [get_weather: {weather} done] and [send_email: {email} done]."
     assert said == [f"TOOL: get_weather {weather}", f"TOOL: send_email {email}", f"FINAL: {answer}"]
-    assert model.paid == CALLS
+    assert (model.paid, model.odd) == (CALLS, [])
     detail = proxy.control.session(name)
     steps = [step for step in detail["steps"] if step["kind"] == "model"]
     assert [step["state"] for step in steps] == ["completed"] * CALLS

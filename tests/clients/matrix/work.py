@@ -120,6 +120,15 @@ class Work:
         self._processes[-1].output()
         return self._processes[-1].of_life(self._place)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the present life, or its supervisor, runs."""
+        return self._processes[-1].alive
+
+    def report(self) -> str:
+        """Everything that was said, for a failure's message."""
+        return self._processes[-1].report()
+
     def close(self) -> None:
         """End what still runs: the supervisor first, so that it begins no further life."""
         for process in self._processes:
@@ -136,7 +145,8 @@ class Work:
 
     def _variables(self) -> dict[str, str]:
         base = environment(self._proxy.url, HOME=str(self._home), MATRIX_HOLD=str(self._hold), **_QUIET, **_KEYS)
-        outside = ("GOOGLE_", "GEMINI_", "LANGCHAIN_", "LANGSMITH_")
+        # Without compiled files every life would compile all of a large package again.
+        outside = ("GOOGLE_", "GEMINI_", "LANGCHAIN_", "LANGSMITH_", "PYTHONDONTWRITEBYTECODE")
         return {name: value for name, value in base.items() if name in _QUIET | _KEYS or not name.startswith(outside)}
 
     def _given(self) -> dict[str, str]:

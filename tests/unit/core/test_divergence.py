@@ -25,6 +25,7 @@ def test_run_that_has_read_everything_only_goes_on() -> None:
 
 def test_steps_whose_transcript_the_request_begins_with_were_kept_by_the_agent_itself() -> None:
     assert carried([A, B, C], [FIRST, SECOND]) == (FIRST, SECOND)
+    assert carried([A], [FIRST]) == ()  # asked again, not gone on from
     assert carried([A, C], [FIRST, SECOND]) == (FIRST,)
     assert carried([A, C], [replace(FIRST, tip=b"")]) == ()
     assert judge([A, B, C], [FIRST, SECOND], Policy.STRICT, ReplayMode.STRICT) is None

@@ -26,7 +26,13 @@ LONGEST_HOLD_S = 60.0  # an agent that nobody kills ends by itself
 
 _calls = 0
 
-print(f"PID: {os.getpid()}", flush=True)
+
+def tell(line: str) -> None:
+    """Print a line of our own. It begins on a new one: a package that prints too may have left its own unfinished."""
+    print(f"\n{line}", flush=True)
+
+
+tell(f"PID: {os.getpid()}")
 
 
 def get_weather(city: str) -> str:
@@ -76,7 +82,7 @@ def given(url: str, headers: str) -> dict[str, Any]:
 
 def finish(text: object) -> None:
     """Tell the final answer, on one line."""
-    print("FINAL:", " ".join(str(text).split()), flush=True)
+    tell(f"FINAL: {' '.join(str(text).split())}")
     _hold(_calls + 1)
 
 
@@ -84,13 +90,13 @@ def _use(name: str, value: str) -> str:
     global _calls
     _calls += 1
     _hold(_calls)
-    print(f"TOOL: {name} {value}", flush=True)
+    tell(f"TOOL: {name} {value}")
     return f"[{name}: {value} done]"
 
 
 def _hold(call: int) -> None:
     place = os.environ.get("MATRIX_HOLD")
     if place and Path(place).exists() and Path(place).read_text() == str(call):
-        print(f"HOLDS: {call}", flush=True)
+        tell(f"HOLDS: {call}")
         time.sleep(LONGEST_HOLD_S)
         sys.exit(f"was held for {LONGEST_HOLD_S} s and nobody killed it")
