@@ -72,14 +72,14 @@ class OpenAIChat:
         raw_messages = fields.pop("messages", None)
         shape = Shape(_flag(fields.get("stream")), _wants_usage(fields.get("stream_options")))
         frame = _frame(fields)
-        whole = Call(self.name, method, path, body, frame.digest, model=frame.model, choices=frame.choices, shape=shape)
-        if raw_messages is None:
-            return whole
-        array = bytes(raw_messages)
-        messages = _conversations.read(array)
+        array = b"" if raw_messages is None else bytes(raw_messages)
+        messages = _conversations.read(array) if array else None
         if messages is None:
-            # Not a list of messages: the provider will say so. It still counts in the fingerprint.
-            return _with_frame(whole, digest_of((frame.digest, array)))
+            # Not a list of messages: the provider will say so. What is there still counts in the fingerprint.
+            digest = digest_of((frame.digest, array)) if array else frame.digest
+            return Call(
+                self.name, method, path, body, digest, model=frame.model, choices=frame.choices, shape=shape
+            )  # fmt: skip
         if messages.split is None:
             return Call(
                 self.name, method, path, body, frame.digest, messages.items,
@@ -133,12 +133,6 @@ class OpenAIChat:
 
     def stream_error(self, error: AgentStateError) -> bytes:
         return sse.encode(openai_error(error))
-
-
-def _with_frame(call: Call, frame: bytes) -> Call:
-    return Call(
-        call.dialect, call.method, call.path, call.body, frame, model=call.model, choices=call.choices, shape=call.shape
-    )
 
 
 def _opaque(method: str, path: str, body: bytes) -> Call:

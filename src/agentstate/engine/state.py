@@ -130,8 +130,8 @@ class Floating:
         claimed, cut = key in self._claims, key in self._cuts
         fresh = clock.monotonic() - self._ended.get(entry.step, -FRESH_S) < FRESH_S
         lost = entry.lost and key not in self._reading and key not in self.delivered
-        if live is None and not (claimed or cut or fresh or entry.mine or entry.lost) and key not in self._reading:
-            return entry
+        if live is None and not (claimed or cut or entry.mine or entry.lost) and key not in self._reading:
+            return entry  # how fresh it is matters for the run's own steps alone
         return replace(
             entry,
             mine=entry.mine or claimed,
