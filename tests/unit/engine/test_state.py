@@ -218,11 +218,11 @@ def test_a_step_is_fresh_for_a_while_after_it_ended(monkeypatch: pytest.MonkeyPa
     ended = live(floating, STEP)
     floating.add(ended)
     floating.drop(ended)
-    assert seen(floating, entry())[0].fresh
+    assert seen(floating, entry(mine=True))[0].fresh
     now += FRESH_S - 0.1
-    assert seen(floating, entry())[0].fresh
+    assert seen(floating, entry(mine=True))[0].fresh
     now += 0.2
-    assert not seen(floating, entry())[0].fresh
+    assert not seen(floating, entry(mine=True))[0].fresh
 
 
 def test_a_later_recording_of_a_step_is_not_dropped_with_the_earlier_one() -> None:
