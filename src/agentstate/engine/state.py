@@ -20,7 +20,7 @@ from agentstate.engine.recording import Recording
 # For how long a completed step may be the one that a proven retry repeats, seconds: above the longest wait between
 # retries that most SDKs keep to (60), below the time after which an idle connection is closed here (75).
 FRESH_S = 65.0
-_MOST_ENDED = 50_000
+_MOST_SENDINGS = 20_000
 _UNKNOWN = 2**30  # sendings before this process began: no retry is known to be the next one
 
 
@@ -57,7 +57,10 @@ class Floating:
         self._new: dict[tuple[int, bytes], list[Live]] = {}
         self._claims: Counter[tuple[int, int]] = Counter()
         self._cuts: dict[tuple[int, int], float] = {}
+        # When steps ended: those of the last FRESH_S, and of the as many seconds before.
         self._ended: dict[int, float] = {}
+        self._ended_before: dict[int, float] = {}
+        self._turned = clock.monotonic()
         self._sendings: dict[tuple[int, int], int] = {}
         self.delivered: set[tuple[int, int]] = set()  # not committed yet
         self._reading: dict[tuple[int, int], _Reading] = {}
@@ -94,10 +97,10 @@ class Floating:
         if self.live.get(live.step) is live:
             del self.live[live.step]
         if live.step >= 0:
-            self._ended[live.step] = clock.monotonic()
-            if len(self._ended) > _MOST_ENDED:
-                old = clock.monotonic() - FRESH_S
-                self._ended = {step: at for step, at in self._ended.items() if at > old}
+            now = clock.monotonic()
+            if now - self._turned > FRESH_S:
+                self._ended_before, self._ended, self._turned = self._ended, {}, now
+            self._ended[live.step] = now
         live.ready.set()
 
     def _forget_new(self, live: Live) -> None:
@@ -128,7 +131,8 @@ class Floating:
         live = self.live.get(entry.step)
         key = (run, entry.step)
         claimed, cut = key in self._claims, key in self._cuts
-        fresh = clock.monotonic() - self._ended.get(entry.step, -FRESH_S) < FRESH_S
+        ended = self._ended.get(entry.step) or self._ended_before.get(entry.step, -FRESH_S)
+        fresh = clock.monotonic() - ended < FRESH_S
         lost = entry.lost and key not in self._reading and key not in self.delivered
         if live is None and not (claimed or cut or entry.mine or entry.lost) and key not in self._reading:
             return entry  # how fresh it is matters for the run's own steps alone
@@ -179,7 +183,7 @@ class Floating:
 
     def reads(self, run: int, step: int, retry: int = 0) -> None:
         """The step is on its way to the run; ``retry``: how often the client said that it had sent its request."""
-        if len(self._sendings) > _MOST_ENDED:
+        if len(self._sendings) > _MOST_SENDINGS:
             self._sendings.clear()
         before = self._sendings.get((run, step))
         self._sendings[(run, step)] = retry if before is None else before + 1

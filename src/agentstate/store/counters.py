@@ -11,7 +11,7 @@ import sqlite3
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
-_MOST = 50_000  # of each kind; about 10 MB in all
+_MOST = 20_000  # of each kind; about 4 MB in all
 
 
 class Counters:
