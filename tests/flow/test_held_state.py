@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.client import Answer, Client
 from tests.support.proxy import CLI, Proxy
-from tests.support.upstream import BOUND_S, Reply, Seen, Upstream, plain
+from tests.support.upstream import BOUND_S, Reply, Seen, Upstream, plain, stream
 
 pytestmark = pytest.mark.usefixtures("no_traceback")
 JSON = {"content-type": "application/json", "authorization": "Bearer sk-test-0123456789"}
@@ -224,3 +224,16 @@ def test_bad_input_is_refused_in_the_words_of_its_wire_format(
             found = found[part]
         assert word in found
     assert upstream.calls == 0
+
+
+def test_response_that_breaks_off_ends_as_the_one_that_has_begun(
+    upstream: Upstream, client: Client, session: str
+) -> None:
+    created = json.loads(response("resp_cut", "", "in_progress", temperature=0.5))
+    event = json.dumps({"type": "response.created", "sequence_number": 0, "response": created}).encode()
+    upstream.replies(stream(b"event: response.created\ndata: " + event + b"\n\n"))
+    answer = ask(client, session, "a", input="hi", stream=True)
+    last = json.loads(answer.body.rstrip().rpartition(b"data: ")[2])
+    assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
+    assert (last["response"]["id"], last["response"]["temperature"]) == ("resp_cut", 0.5)
+    assert last["response"]["error"]["code"] in ("invalid_prompt", "server_error")

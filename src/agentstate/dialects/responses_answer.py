@@ -151,8 +151,8 @@ class ResponsesGate:
 
     def failure(self, error: AgentStateError) -> bytes:
         """An error of ours as the end of the response that has begun."""
-        name = "" if self._beat is None else id_of(bytes(self._beat[1].response))
-        return failed_events(error, name)
+        begun = None if self._beat is None else loaded(bytes(self._beat[1].response))
+        return failed_events(error, begun if isinstance(begun, dict) else None)
 
     def _read(self, event: bytes) -> bool:
         """Take note of an event; whether it may be shown before the commit."""
@@ -244,13 +244,6 @@ def _of_a_call(kind: str) -> bool:
     """Whether an event, by its name, holds a part of a call that is not the provider's own to run."""
     name, found, _ = kind.removeprefix("response.").partition("_call")
     return bool(found) and name + found not in FOR_PROVIDER
-
-
-def id_of(response: bytes) -> str:
-    """The response's id, empty where it has none."""
-    value = loaded(response)
-    name = value.get("id") if isinstance(value, dict) else None
-    return name if isinstance(name, str) else ""
 
 
 # --- items ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ Invariant: an event is one line of its name and one of its data.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from agentstate.dialects.base import openai_error
@@ -18,8 +20,9 @@ def encoded(kind: str, data: bytes) -> bytes:
     return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
 
 
-def failed_events(error: AgentStateError, answer_id: str = "") -> bytes:
-    """An error event and, for clients that end only by a response's last word, a failed response.
+def failed_events(error: AgentStateError, begun: dict[str, Any] | None = None) -> bytes:
+    """An error event and, for clients that end only by a response's last word, a failed response: that which has
+    ``begun``, where one has.
 
     The first makes SDKs raise, the second makes command-line agents stop: its code says whether to ask again.
     """
@@ -27,8 +30,8 @@ def failed_events(error: AgentStateError, answer_id: str = "") -> bytes:
     event = {"type": "error", "code": error.code, "message": error.message, "param": None, "sequence_number": 0}
     code = "invalid_prompt" if error.retry_after is None else "server_error"
     response = {
-        "id": answer_id or "resp_agentstate", "object": "response", "status": "failed",
-        "error": {"code": code, "message": error.message}, "output": [],
+        "id": "resp_agentstate", "object": "response", "output": [], **(begun or {}),
+        "status": "failed", "error": {"code": code, "message": error.message},
     }  # fmt: skip
     failed = {"type": "response.failed", "sequence_number": 0, "response": response}
     return encoded("error", msgspec.json.encode({**event, "error": fields})) + encoded(
