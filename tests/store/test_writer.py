@@ -277,3 +277,35 @@ async def test_write_ahead_log_is_moved_when_it_has_grown_and_not_all_the_time(
         journal.close()
     assert 2 <= len(moved) <= 40  # 100 looks at it
     assert max(moved) < 1_000_000
+
+
+async def test_log_that_cannot_be_moved_stays_and_writes_go_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer_module, "CHECKPOINT_BYTES", 1)
+    monkeypatch.setattr(writer_module, "CHECK_EVERY", 1)
+    journal = Journal(path)
+    journal.open()
+
+    class Refusing:
+        def __init__(self, conn: sqlite3.Connection) -> None:
+            self._conn = conn
+
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if "wal_checkpoint" in sql:
+                raise sqlite3.OperationalError("disk I/O error")
+            return self._conn.execute(sql, *values)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._conn, name)
+
+    real = journal._writer._conn
+    assert real is not None
+    journal._writer._conn = Refusing(real)  # type: ignore[assignment]
+    try:
+        for n in range(20):
+            assert await asyncio.wait_for(journal._writer.submit("t", _insert(str(n))), 30) == str(n)
+        assert "could not be moved" in caplog.text
+    finally:
+        journal._writer._conn = real
+        journal.close()

@@ -7,6 +7,7 @@ fingerprint (that of its bytes), so that it is relayed and journaled rather than
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -137,6 +138,7 @@ def fields_of(body: bytes) -> dict[str, msgspec.Raw] | None:
 
 
 SHORTEST_SECRET = 8  # shorter ones would blot out ordinary text
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
 _SECRET_MEMBERS = frozenset({"authorization_token", "authorization", "headers"})
 # What a strict parser raises; the second and third also while it decodes a part of what it took as a whole.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -229,7 +231,8 @@ class Cache:
 def bare(servers: Any) -> tuple[Any, list[str]]:
     """Remote tool servers (hosted MCP) as requests name them: without the credentials for them, and those.
 
-    They are ``authorization_token`` (Anthropic), ``authorization`` and all ``headers`` (OpenAI) of an entry.
+    They are ``authorization_token`` (Anthropic), ``authorization`` and such ``headers`` (OpenAI) of an entry as are
+    named like one.
     """
     if not isinstance(servers, list):
         return servers, []
@@ -237,10 +240,14 @@ def bare(servers: Any) -> tuple[Any, list[str]]:
     for entry in servers:
         if isinstance(entry, dict) and not _SECRET_MEMBERS.isdisjoint(entry):
             headers = entry.get("headers")
+            named = headers if isinstance(headers, dict) else {}
+            kept = {name: value for name, value in named.items() if not _SECRET_HEADER.search(name)}
             found = [entry.get("authorization_token"), entry.get("authorization")]
-            found += headers.values() if isinstance(headers, dict) else ()
+            found += [value for name, value in named.items() if name not in kept]
             secrets += [text for text in found if isinstance(text, str) and len(text) >= SHORTEST_SECRET]
             entry = {name: value for name, value in entry.items() if name not in _SECRET_MEMBERS}
+            if kept:
+                entry["headers"] = kept
         shown.append(entry)
     return shown, secrets
 
@@ -248,6 +255,7 @@ def bare(servers: Any) -> tuple[Any, list[str]]:
 def spelled(secrets: Iterable[str], body: bytes) -> tuple[bytes, ...]:
     """Credentials as they may stand in a JSON body, whichever way it was escaped."""
     ways = {way for text in secrets for way in (msgspec.json.encode(text)[1:-1], json.dumps(text).encode()[1:-1])}
+    ways |= {way.replace(b"/", b"\\/") for way in ways}
     return tuple(sorted(way for way in ways if way in body))
 
 

@@ -89,6 +89,10 @@ class Gemini:
         stream = operation == "streamGenerateContent"
         shape = Shape(stream, array=stream and asked != "sse")
         name = f"{model}:generateContent" if model.startswith(_COLLECTIONS) else f"models/{model}:generateContent"
+        whose = _unquoted(path).find("projects/")
+        if whose >= 0 and model.startswith(_COLLECTIONS):
+            # The same number names another model in another project.
+            name = _unquoted(path)[whose:].rpartition(":")[0] + ":generateContent"
         whole = Call(self.name, method, name, body, b"", model=model, shape=shape)
         fields = fields_of(body)
         try:

@@ -297,7 +297,8 @@ class Answering:
             await recording.settled()
             if recording.error is not None and not recording.shown:
                 raise recording.error
-            if recording.shape == asked.call.shape and not recording.done:
+            # What broke off after its beginning is told as a stream whether or not it is over already.
+            if recording.shape == asked.call.shape and (not recording.done or recording.error is not None):
                 headers = live_headers(recording.headers) + told.headers()
                 return Answer(
                     recording.status, headers, None, recording, close,

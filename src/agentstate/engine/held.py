@@ -26,7 +26,9 @@ def restored(parts: Parts, session: int, call: Call, status: int, refusal: bytes
     read = parts.journal.read
     chain: list[tuple[bytes, bytes]] = []
     previous = call.previous
-    while previous and len(chain) < _LONGEST:
+    seen: set[str] = set()
+    while previous and len(chain) < _LONGEST and previous not in seen:
+        seen.add(previous)
         held = read.held(session, previous)
         if held is None or (held.job and not held.body):
             log.warning("answer %s is lost at the provider and not in the journal", previous)

@@ -18,8 +18,9 @@ from agentstate.dialects.base import Dialect
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded, kept_headers, packed_headers
 from agentstate.engine.request import Answer, Request, Told
-from agentstate.errors import AgentStateError
-from agentstate.providers.client import Headers, Question
+from agentstate.engine.secrets import credentials, scrubbed
+from agentstate.errors import AgentStateError, UpstreamInvalid
+from agentstate.providers.client import Headers, Question, Reply
 from agentstate.providers.provider import Provider
 from agentstate.store.rows import FinishedJob, HeldRow
 
@@ -44,7 +45,7 @@ class Followed:
 
 def polled(request: Request) -> str:
     """The name of the answer that a request asks for; empty: it does not."""
-    if request.method != "GET" or not request.session or "stream" in request.query:
+    if request.method != "GET" or not request.session or request.query:  # a query may ask for another form
         return ""
     found = _POLL.fullmatch(request.normal)
     return found[1] if found else ""
@@ -73,7 +74,17 @@ async def follow(parts: Parts, job: Followed) -> None:
 async def _look(parts: Parts, job: Followed) -> tuple[int, Headers, bytes]:
     question = Question("GET", f"{job.path}/{job.answer_id}", "", job.headers, b"")
     async with parts.client.attempt(job.provider, question) as reply:
-        return reply.status, reply.headers, b"".join([chunk async for chunk in reply.chunks])
+        return reply.status, reply.headers, await _whole(parts, reply)
+
+
+async def _whole(parts: Parts, reply: Reply) -> bytes:
+    most = parts.settings.server.max_answer_bytes
+    body = bytearray()
+    async for chunk in reply.chunks:
+        body += chunk
+        if len(body) > most:
+            raise UpstreamInvalid(f"the provider's answer is larger than {most} bytes (server.max_answer_bytes)")
+    return bytes(body)
 
 
 async def _kept(parts: Parts, job: Followed, status: int, headers: Headers, body: bytes) -> bool:
@@ -86,9 +97,12 @@ async def _kept(parts: Parts, job: Followed, status: int, headers: Headers, body
         if not parts.pricing.ready:
             await asyncio.wrap_future(parts.pricing.warm())
         cost = parts.pricing.cost(job.provider, verdict.model or job.call.model, verdict.usage, clock.now())
-    head = packed_headers(headers)
+    secrets = [*credentials(job.headers), *job.call.secrets]
+    head, body = scrubbed(packed_headers(headers), secrets), scrubbed(body, secrets)
     await parts.journal.finish_job(
-        FinishedJob(job.session, job.answer_id, status, head, body, verdict.model, verdict.usage, cost)
+        FinishedJob(
+            job.session, job.answer_id, status, head, body, verdict.model, verdict.usage, cost, bool(verdict.failed)
+        )
     )
     return True
 
@@ -120,7 +134,7 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
     )  # fmt: skip
     question = Question("GET", request.path, request.query, job.headers, b"")
     async with parts.client.attempt(provider, question) as reply:
-        answer = b"".join([chunk async for chunk in reply.chunks])
+        answer = await _whole(parts, reply)
         if reply.status < 300:
             await _kept(parts, job, reply.status, reply.headers, answer)
         return _told(reply.status, reply.headers, answer, held, Outcome.LIVE)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field, replace
-from urllib.parse import parse_qsl
 
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
-from agentstate.dialects.base import SHORTEST_SECRET, Dialect, Gate
+from agentstate.dialects.base import Dialect, Gate
 from agentstate.engine import held, jobs
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import packed_headers
+from agentstate.engine.secrets import scrubbed, secrets_of
 from agentstate.engine.state import Live
 from agentstate.errors import AgentStateError, ShuttingDown, UpstreamCut, UpstreamFault, UpstreamInvalid
 from agentstate.providers.client import Headers, Question, Reply
@@ -27,8 +27,6 @@ from agentstate.store.rows import Begun, Ending, NewStep
 log = logging.getLogger("agentstate")
 AFTER_DONE_S = 2.0  # how long the end of a stream is waited for after its [DONE]
 _BLANK = b"\xef\xbb\xbf \t\r\n"
-_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
-_KEY_PARAMETERS = frozenset({"key", "api_key", "api-key", "token", "access_token"})
 
 
 @dataclass(slots=True)
@@ -265,7 +263,7 @@ async def _commit(
     job: Job, state: State, body: bytes, verdict: Verdict, shape: Shape, released: bool = True, error: str = ""
 ) -> None:
     """Write the end of the attempt down. Raises ``StoreError``: then nothing more may be shown."""
-    secrets = [*_secrets(job.question), *job.call.secrets]
+    secrets = secrets_of(job.question, job.call)
     body, error = scrubbed(body, secrets), scrubbed(error.encode(), secrets).decode("utf-8", "replace")
     head = scrubbed(packed_headers(job.headers), secrets)
     cost = None
@@ -291,24 +289,6 @@ async def _commit(
         ),
         job.parts.floating.alone(),
     )
-
-
-def _secrets(question: Question) -> list[bytes]:
-    """The credentials that the request carries, as a provider might repeat them."""
-    found = []
-    for name, value in question.headers:
-        if name.lower() in _CREDENTIALS:
-            found += [value, value.partition(" ")[2]]
-    found += [value for name, value in parse_qsl(question.query) if name.lower() in _KEY_PARAMETERS]
-    return [value.encode() for value in found if len(value) >= SHORTEST_SECRET]
-
-
-def scrubbed(data: bytes, secrets: list[bytes]) -> bytes:
-    """The bytes without any credential: those are never stored, whoever repeats them."""
-    for secret in secrets:
-        if secret in data:
-            data = data.replace(secret, b"[credential]")
-    return data
 
 
 async def _failed(job: Job, error: AgentStateError) -> None:

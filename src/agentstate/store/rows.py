@@ -126,6 +126,7 @@ class FinishedJob:
     model: str = ""
     usage: str = ""
     cost: float | None = None
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,3 +152,5 @@ def finish_job(conn: sqlite3.Connection, counters: Counters, job: FinishedJob) -
     if row is not None:
         price = {"step": row[0], "model": job.model, "usage": job.usage, "cost": job.cost}
         conn.execute(_SQL["price_job"], price)
+        if job.failed:  # a later run asks anew, as after any failed attempt
+            conn.execute(_SQL["fail_job"], {"step": row[0]})

@@ -196,9 +196,11 @@ class Writer:
 
     def _checkpoint(self) -> None:
         """Move the WAL into the file when it has grown; a reader in the way puts it off."""
-        with contextlib.suppress(OSError):
+        try:
             if self._path.with_name(self._path.name + "-wal").stat().st_size > CHECKPOINT_BYTES and self._conn:
                 self._conn.execute("pragma wal_checkpoint(passive)").fetchall()
+        except (OSError, sqlite3.Error) as error:  # nothing is lost: it stays in the log, and is moved another time
+            log.warning("the write-ahead log of %s could not be moved into it: %s", self._path, error)
 
     def write_now(self, name: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """The same for callers without an event loop; blocks."""

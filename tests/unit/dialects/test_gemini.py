@@ -339,7 +339,11 @@ def test_spoken_is_what_was_said_less_ids_and_signatures() -> None:
     ("v1beta/tunedModels/t-1:generateContent", "tunedModels/t-1", "tunedModels/t-1:generateContent"),
     ("v1beta1/projects/p/locations/l/publishers/google/models/m-1:generateContent", "m-1",
      "models/m-1:generateContent"),
-    ("projects/p/locations/l/endpoints/7:streamGenerateContent", "endpoints/7", "endpoints/7:generateContent"),
+    (
+        "projects/p/locations/l/endpoints/7:streamGenerateContent",
+        "endpoints/7",
+        "projects/p/locations/l/endpoints/7:generateContent",
+    ),
     ("publishers/google/models/m-1:generateContent", "m-1", "models/m-1:generateContent"),
     ("v1beta/models/google/m-1:generateContent", "google/m-1", "models/google/m-1:generateContent"),
 ])  # fmt: skip

@@ -89,6 +89,9 @@ on conflict (session, id) do update set step = excluded.step, job = excluded.job
 update held set status = :status, head = :head, body = :body, finished_at = :now where session = :session and id = :id and body is null
 returning step;
 
+-- name: fail_job
+update step set state = 'failed' where id = :step and state = 'completed';
+
 -- name: price_job
 update attempt set model = :model, usage = :usage, cost = :cost
 where step = :step and n = (select attempts from step where id = :step);

@@ -1,0 +1,39 @@
+"""Owns taking credentials out of what is kept. Must not touch what is sent or released.
+
+Invariant: no credential that a request carries, in its headers, its query or its body, is stored, whoever repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import parse_qsl
+
+from agentstate.core.model import Call
+from agentstate.dialects.base import SHORTEST_SECRET
+from agentstate.providers.client import Headers, Question
+
+_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
+_KEY_PARAMETERS = frozenset({"key", "api_key", "api-key", "token", "access_token"})
+
+
+def secrets_of(question: Question, call: Call) -> list[bytes]:
+    """The credentials that a request carries, as a provider might repeat them."""
+    return [*credentials(question.headers, question.query), *call.secrets]
+
+
+def credentials(headers: Headers, query: str = "") -> list[bytes]:
+    """Those in headers and query."""
+    found = []
+    for name, value in headers:
+        if name.lower() in _CREDENTIALS:
+            found += [value, value.partition(" ")[2]]
+    found += [value for name, value in parse_qsl(query) if name.lower() in _KEY_PARAMETERS]
+    return [value.encode() for value in found if len(value) >= SHORTEST_SECRET]
+
+
+def scrubbed(data: bytes, secrets: Sequence[bytes]) -> bytes:
+    """The bytes without any credential."""
+    for secret in secrets:
+        if secret in data:
+            data = data.replace(secret, b"[credential]")
+    return data
