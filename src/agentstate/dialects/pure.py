@@ -12,7 +12,18 @@ import msgspec
 
 from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import sse
-from agentstate.dialects.base import UNREADABLE, Blanked, Gate, Scrubbed, canonical, digest_of, fields_of, lenient
+from agentstate.dialects.base import (
+    UNREADABLE,
+    Blanked,
+    Gate,
+    Scrubbed,
+    bare,
+    canonical,
+    digest_of,
+    fields_of,
+    lenient,
+    spelled,
+)
 from agentstate.errors import AgentStateError
 
 DENIED = frozenset({"user", "metadata", "safety_identifier"})
@@ -37,6 +48,7 @@ class Pure:
 
     def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
         parts: list[bytes] = []
+        secrets: list[str] = []
         model = ""
         for name, raw in sorted(fields.items()):
             value = msgspec.json.decode(raw)
@@ -44,8 +56,12 @@ class Pure:
                 continue
             if name == "model" and isinstance(value, str):
                 model = value
+            if name in ("tools", "mcp_servers"):
+                value, found = bare(value)
+                secrets += found
             parts += (name.encode(), canonical(value))
-        return Call(self.name, method, path, body, digest_of(parts), model=model, pure=True)
+        kept = spelled(secrets, body)
+        return Call(self.name, method, path, body, digest_of(parts), model=model, pure=True, secrets=kept)
 
     def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
         raise AssertionError("pure endpoints have no messages")
