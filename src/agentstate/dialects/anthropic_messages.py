@@ -17,7 +17,6 @@ from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import anthropic_shape, volatile
 from agentstate.dialects.anthropic_answer import StreamGate, anthropic_error, event, judge_plain
 from agentstate.dialects.base import (
-    UNREADABLE,
     Blanked,
     Cache,
     Scrubbed,
@@ -25,9 +24,11 @@ from agentstate.dialects.base import (
     canonical,
     digest_of,
     fields_of,
-    lenient,
     place_of,
+    read_body,
     spelled,
+    tool_set,
+    unmarked,
 )
 from agentstate.dialects.conversation import Conversations
 from agentstate.errors import AgentStateError
@@ -62,14 +63,11 @@ class AnthropicMessages:
     provider = "anthropic"
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
-        fields = fields_of(body)
-        if fields is None:
-            return _opaque(method, path, body)
-        try:
-            return self._parsed(method, path, body, fields)
-        except UNREADABLE as strict:
-            lenient(body, strict)
-            return _opaque(method, path, body)
+        return read_body(
+            body,
+            lambda fields: self._parsed(method, path, body, fields),
+            lambda: _opaque(method, path, body),
+        )
 
     def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
         raw_messages = fields.pop("messages", None)
@@ -207,7 +205,7 @@ def _context(system: msgspec.Raw | None, tools: msgspec.Raw | None) -> tuple[Ite
     """The system text and the tools, which stand beside the messages."""
     parts = (
         (system, _systems, b"system", lambda value: canonical(_system_blocks(value))),
-        (tools, _toolsets, b"tools", _tools),
+        (tools, _toolsets, b"tools", tool_set),
     )
     return tuple(
         _part(bytes(raw), cache, tag, form)
@@ -232,20 +230,6 @@ def _system_blocks(value: Any) -> Any:
         if isinstance(text, str) and text.startswith(_BILLING):
             block["text"] = _BILLING_HASH.sub("", text)
     return blocks
-
-
-def _tools(value: Any) -> bytes:
-    """The tool set: its order cannot change the answer, nor can marks of the prompt cache."""
-    if not isinstance(value, list):
-        return canonical(value)
-    return b"set\0" + b"\0".join(sorted(canonical(_unmarked(tool)) for tool in value))
-
-
-def _unmarked(value: Any) -> Any:
-    """An object without nulls and cache marks, on its own level only: below may be a user's JSON schema or data."""
-    if not isinstance(value, dict):
-        return value
-    return {key: part for key, part in value.items() if part is not None and key != "cache_control"}
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -284,7 +268,7 @@ def _is_result(block: Any) -> TypeGuard[dict[str, Any]]:
 def _message(message: dict[str, Any], ids: list[str] | None) -> dict[str, Any]:
     """A message without nulls and cache marks, text as a block. ``ids``: collects call ids, which their places in it
     replace; ``None``: they stay."""
-    shown: dict[str, Any] = _unmarked(message)
+    shown: dict[str, Any] = unmarked(message)
     if "content" in shown:
         shown["content"] = _content(shown["content"], ids)
     return shown
@@ -298,7 +282,7 @@ def _content(content: Any, ids: list[str] | None) -> Any:
 
 
 def _block(block: Any, ids: list[str] | None) -> Any:
-    shown = _unmarked(block)
+    shown = unmarked(block)
     if not isinstance(shown, dict):
         return shown
     kind = str(shown.get("type"))
@@ -359,7 +343,7 @@ def _scrubbed_context(value: Any, literals: list[str]) -> bytes:
 
 
 def _masked_tool(tool: dict[str, Any], literals: list[str]) -> dict[str, Any]:
-    shown: dict[str, Any] = _unmarked(tool)
+    shown: dict[str, Any] = unmarked(tool)
     if isinstance(shown.get("description"), str):
         shown["description"] = volatile.scrub(shown["description"], literals)
     if "input_schema" in shown:

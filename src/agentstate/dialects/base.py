@@ -252,6 +252,43 @@ def bare(servers: Any) -> tuple[Any, list[str]]:
     return shown, secrets
 
 
+def scrubbed(data: bytes, secrets: Iterable[bytes]) -> bytes:
+    """The bytes without any of these credentials."""
+    for secret in secrets:
+        if secret in data:
+            data = data.replace(secret, b"[credential]")
+    return data
+
+
+def unmarked(value: Any) -> Any:
+    """An object without nulls and cache marks, on its own level only: below may be a user's JSON schema or data."""
+    if not isinstance(value, dict):
+        return value
+    return {key: part for key, part in value.items() if part is not None and key != "cache_control"}
+
+
+def tool_set(tools: Any) -> bytes:
+    """The canonical form of a tool set: its order cannot change the answer, nor can marks of the prompt cache."""
+    if not isinstance(tools, list):
+        return canonical(tools)
+    return b"set\0" + b"\0".join(sorted(canonical(unmarked(tool)) for tool in tools))
+
+
+def read_body(body: bytes, parsed: Callable[[dict[str, msgspec.Raw]], Call], opaque: Callable[[], Call]) -> Call:
+    """What ``parsed`` makes of the body's fields; ``opaque()`` where only a lenient parser takes it.
+
+    Raises ``BadRequest`` for what is not a JSON object.
+    """
+    fields = fields_of(body)
+    if fields is None:
+        return opaque()
+    try:
+        return parsed(fields)
+    except UNREADABLE as strict:
+        lenient(body, strict)
+        return opaque()
+
+
 def spelled(secrets: Iterable[str], body: bytes) -> tuple[bytes, ...]:
     """Credentials as they may stand in a JSON body, whichever way it was escaped."""
     ways = {way for text in secrets for way in (msgspec.json.encode(text)[1:-1], json.dumps(text).encode()[1:-1])}

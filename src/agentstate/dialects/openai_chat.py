@@ -15,16 +15,16 @@ import msgspec
 from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import openai_ids, openai_shape, sse, volatile
 from agentstate.dialects.base import (
-    UNREADABLE,
     Blanked,
     Cache,
     Scrubbed,
     canonical,
     digest_of,
-    fields_of,
-    lenient,
     openai_error,
     place_of,
+    read_body,
+    tool_set,
+    unmarked,
 )
 from agentstate.dialects.conversation import Conversations
 from agentstate.dialects.openai_answer import StreamGate, judge_plain
@@ -59,14 +59,11 @@ class OpenAIChat:
     provider = "openai"
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
-        fields = fields_of(body)
-        if fields is None:
-            return _opaque(method, path, body)
-        try:
-            return self._parsed(method, path, body, fields)
-        except UNREADABLE as strict:
-            lenient(body, strict)
-            return _opaque(method, path, body)
+        return read_body(
+            body,
+            lambda fields: self._parsed(method, path, body, fields),
+            lambda: _opaque(method, path, body),
+        )
 
     def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
         raw_messages = fields.pop("messages", None)
@@ -183,33 +180,19 @@ def _frame(fields: dict[str, msgspec.Raw]) -> _Frame:
         if name == "n" and isinstance(value, int):
             choices = value
         parts.append(name.encode())
-        parts.append(_tools(value) if name == "tools" else canonical(value))
+        parts.append(tool_set(value) if name == "tools" else canonical(value))
     frame = _Frame(digest_of(parts), model, choices)
     _frames.put(key, frame)
     return frame
 
 
-def _tools(tools: Any) -> bytes:
-    """The tool set: its order cannot change the answer, nor can marks of the prompt cache."""
-    if not isinstance(tools, list):
-        return canonical(tools)
-    return b"set\0" + b"\0".join(sorted(canonical(_unmarked(tool)) for tool in tools))
-
-
-def _unmarked(value: Any) -> Any:
-    """An object without nulls and cache marks, on its own level only: below may be a user's JSON schema."""
-    if not isinstance(value, dict):
-        return value
-    return {key: part for key, part in value.items() if part is not None and key != "cache_control"}
-
-
 def item_of(raw: bytes, message: dict[str, Any]) -> Item:
     """A message as the fingerprint sees it."""
     ids: list[str] = []
-    shown = _unmarked(message)
+    shown = unmarked(message)
     content = shown.get("content")
     if isinstance(content, list):
-        shown["content"] = [_unmarked(part) for part in content]
+        shown["content"] = [unmarked(part) for part in content]
     calls = shown.get("tool_calls")
     if isinstance(calls, list):
         shown["tool_calls"] = [_renamed(call, "id", ids) for call in calls]
@@ -231,7 +214,7 @@ def _renamed(value: Any, key: str, ids: list[str]) -> Any:
     """The object with its call id replaced by the place at which that id stands in ``ids``."""
     if not isinstance(value, dict):
         return value
-    shown = _unmarked(value)
+    shown = unmarked(value)
     call_id = shown.get(key)
     if isinstance(call_id, str):
         if call_id not in ids:
@@ -252,7 +235,7 @@ def _mask_content(message: dict[str, Any], literals: list[str]) -> None:
 
 def _without_ids(message: dict[str, Any]) -> dict[str, Any]:
     """The message without call ids, nulls and cache marks."""
-    shown: dict[str, Any] = _unmarked(message)
+    shown: dict[str, Any] = unmarked(message)
     shown.pop("tool_call_id", None)
     calls = shown.get("tool_calls")
     if isinstance(calls, list):

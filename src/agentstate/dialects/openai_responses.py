@@ -15,17 +15,15 @@ import msgspec
 from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import responses_shape, volatile
 from agentstate.dialects.base import (
-    UNREADABLE,
     Blanked,
     Cache,
     Scrubbed,
     bare,
     canonical,
     digest_of,
-    fields_of,
-    lenient,
     openai_error,
     place_of,
+    read_body,
     spelled,
 )
 from agentstate.dialects.conversation import Conversations
@@ -68,14 +66,11 @@ class OpenAIResponses:
     provider = "openai"
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
-        fields = fields_of(body)
-        if fields is None:
-            return _opaque(method, path, body)
-        try:
-            return self._parsed(method, path, body, fields)
-        except UNREADABLE as strict:
-            lenient(body, strict)
-            return _opaque(method, path, body)
+        return read_body(
+            body,
+            lambda fields: self._parsed(method, path, body, fields),
+            lambda: _opaque(method, path, body),
+        )
 
     def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
         raw_input = bytes(fields.pop("input", b""))

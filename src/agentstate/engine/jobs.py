@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from agentstate import clock
 from agentstate.core.model import Call, Outcome, State, Verdict
 from agentstate.dialects import registry
-from agentstate.dialects.base import Dialect
+from agentstate.dialects.base import Dialect, scrubbed
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded, kept_headers, packed_headers
 from agentstate.engine.request import Answer, Request, Told
-from agentstate.engine.secrets import credentials, scrubbed
+from agentstate.engine.secrets import credentials
 from agentstate.errors import AgentStateError, UpstreamInvalid
 from agentstate.providers.client import Headers, Question, Reply
 from agentstate.providers.provider import Provider

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
-from agentstate.dialects.base import Dialect, Gate
+from agentstate.dialects.base import Dialect, Gate, scrubbed
 from agentstate.engine import held, jobs
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import packed_headers
-from agentstate.engine.secrets import scrubbed, secrets_of
+from agentstate.engine.secrets import secrets_of
 from agentstate.engine.state import Live
 from agentstate.errors import AgentStateError, ShuttingDown, UpstreamCut, UpstreamFault, UpstreamInvalid
 from agentstate.providers.client import Headers, Question, Reply

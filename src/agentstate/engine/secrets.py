@@ -1,11 +1,10 @@
-"""Owns taking credentials out of what is kept. Must not touch what is sent or released.
+"""Owns finding the credentials of a request, which are taken out of what is kept. Must not touch what is sent.
 
 Invariant: no credential that a request carries, in its headers, its query or its body, is stored, whoever repeats it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from urllib.parse import parse_qsl
 
 from agentstate.core.model import Call
@@ -29,11 +28,3 @@ def credentials(headers: Headers, query: str = "") -> list[bytes]:
             found += [value, value.partition(" ")[2]]
     found += [value for name, value in parse_qsl(query) if name.lower() in _KEY_PARAMETERS]
     return [value.encode() for value in found if len(value) >= SHORTEST_SECRET]
-
-
-def scrubbed(data: bytes, secrets: Sequence[bytes]) -> bytes:
-    """The bytes without any credential."""
-    for secret in secrets:
-        if secret in data:
-            data = data.replace(secret, b"[credential]")
-    return data

@@ -14,6 +14,7 @@ import zstandard
 
 from agentstate.core.model import Call
 from agentstate.core.prefixes import Prefixes
+from agentstate.dialects.base import scrubbed
 from agentstate.store.counters import Counters
 from agentstate.store.sqlite import named
 
@@ -118,15 +119,9 @@ def frame_of(call: Call) -> bytes:
     else:
         parts, rest = (call.before, call.separator), call.after
     if call.secrets:
-        parts = (_scrubbed(parts[0], call.secrets), _scrubbed(parts[1], call.secrets))
-        rest = _scrubbed(rest, call.secrets)
+        parts = (scrubbed(parts[0], call.secrets), scrubbed(parts[1], call.secrets))
+        rest = scrubbed(rest, call.secrets)
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts) + rest
-
-
-def _scrubbed(data: bytes, secrets: Sequence[bytes]) -> bytes:
-    for secret in secrets:
-        data = data.replace(secret, b"[credential]")
-    return data
 
 
 def join(frame: bytes, messages: Sequence[bytes]) -> bytes:
