@@ -24,6 +24,7 @@ from agentstate.dialects.base import (
     canonical,
     digest_of,
     fields_of,
+    frame_key,
     place_of,
     read_body,
     spelled,
@@ -170,7 +171,7 @@ def _frame(fields: dict[str, msgspec.Raw]) -> _Frame:
     """Everything but the messages, the context and the denied fields."""
     kept = [(name, bytes(raw)) for name, raw in sorted(fields.items()) if name not in DENIED]
     named = [(name.encode(), raw) for name, raw in kept]
-    key = b"".join(b"%d,%d:%b%b" % (len(name), len(raw), name, raw) for name, raw in named)
+    key = frame_key(named)
     known = _frames.get(key)
     if known is not None:
         return known  # type: ignore[no-any-return]

@@ -296,6 +296,11 @@ def spelled(secrets: Iterable[str], body: bytes) -> tuple[bytes, ...]:
     return tuple(sorted(way for way in ways if way in body))
 
 
+def frame_key(named: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Named fields as one length-prefixed key, so that no two sets of fields collide."""
+    return b"".join(b"%d,%d:%b%b" % (len(name), len(raw), name, raw) for name, raw in named)
+
+
 def digest_of(parts: Iterable[bytes]) -> bytes:
     """sha256 over length-prefixed parts, so that no two lists collide."""
     state = sha256()
