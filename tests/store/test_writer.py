@@ -309,3 +309,37 @@ async def test_log_that_cannot_be_moved_stays_and_writes_go_on(
     finally:
         journal._writer._conn = real
         journal.close()
+
+
+async def test_something_unforeseen_in_the_thread_is_told_to_all_who_wait_and_to_all_who_come_later(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = journal._writer
+
+    def unforeseen(waiting: Any) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(writer, "_synchronise", unforeseen)
+    async with asyncio.timeout(10):
+        told = await asyncio.gather(
+            writer.submit("small", _insert("a")),
+            writer.submit("large", _insert("b"), size=SMALL_BYTES + 1),
+            return_exceptions=True,
+        )
+        monkeypatch.undo()
+        later = await asyncio.gather(writer.submit("t", _insert("c")), return_exceptions=True)
+        with pytest.raises(StoreError, match="start the proxy again"):
+            await asyncio.to_thread(writer.write_now, "t", _insert("d"))
+    assert all(isinstance(error, StoreError) and "MemoryError" in str(error) for error in [*told, *later])
+    assert not _metas(journal) & {"c", "d"}
+
+
+async def test_what_follows_a_write_may_fail_without_the_others_waiting_for_ever(journal: Journal) -> None:
+    def failing() -> None:
+        raise KeyError("follow-up")
+
+    writer = journal._writer
+    for size in (0, SMALL_BYTES + 1):
+        async with asyncio.timeout(10):
+            first = writer.submit("t", _insert(f"a{size}"), size=size, then=failing)
+            assert await asyncio.gather(first, writer.submit("t", _insert(f"b{size}"))) == [f"a{size}", f"b{size}"]

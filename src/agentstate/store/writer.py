@@ -53,7 +53,10 @@ class _Write:
 
     def committed(self) -> None:
         if self.then is not None and self.error is None:
-            self.then()
+            try:
+                self.then()
+            except Exception:  # those who wait for the other writes of the group must hear of theirs
+                log.exception("what follows a write (%s) failed", self.name)
 
 
 class _Group(list[_Write]):
@@ -92,7 +95,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="agentstate-journal-writer", daemon=True)
         self._ready = threading.Event()
         self._fault: BaseException | None = None
-        self._unsynced: StoreError | None = None  # an fsync failed: what is on disk is not known any more
+        self._refusing: StoreError | None = None  # what is on disk is not known any more: an fsync failed, or worse
 
     def start(self) -> None:
         """Open and migrate the file. Raises ``StoreError``."""
@@ -227,15 +230,28 @@ class Writer:
             return
         self._ready.set()
         while groups := self._take():
-            self._commit_all([group for group in groups if group.commit])
             done = [item for group in groups for item in group]
-            waiting = [item for item in done if item.durable and item.error is None]
-            if waiting:
-                self._synchronise(waiting)
+            try:
+                self._commit_all([group for group in groups if group.commit])
+                waiting = [item for item in done if item.durable and item.error is None]
+                if waiting:
+                    self._synchronise(waiting)
+            except BaseException as error:  # noqa: BLE001 - told to all who wait, now and later: nobody may hang
+                self._give_up(error, done)
             self._resolve(done)
         self._conn.close()
         if self._log is not None:
             os.close(self._log)
+
+    def _give_up(self, error: BaseException, group: list[_Write]) -> None:
+        """Something that was not foreseen: what of the group is on disk is not known, so nothing more is taken."""
+        self._refusing = StoreError(
+            f"the journal {self._path} cannot be written any more ({type(error).__name__}: {error}); run "
+            "`agentstate doctor`, start the proxy again"
+        )
+        log.error("%s", self._refusing, exc_info=error)
+        for item in group:
+            item.error = self._refusing
 
     def _take(self) -> list[_Group]:
         """What there is to do, in order; nothing: stop."""
@@ -259,11 +275,13 @@ class Writer:
         if not groups:
             return
         self._wait_for_locks(True)
-        self._commit([item for group in groups for item in group])
-        self._commits += 1
-        if not all(groups) or self._commits % CHECK_EVERY == 0:
-            self._checkpoint()
-        self._done += len(groups)  # from here on the event loop may commit again
+        try:
+            self._commit([item for group in groups for item in group])
+            self._commits += 1
+            if not all(groups) or self._commits % CHECK_EVERY == 0:
+                self._checkpoint()
+        finally:
+            self._done += len(groups)  # from here on the event loop may commit again
 
     def _commit(self, group: list[_Write]) -> None:
         """One transaction for all; where one write fails, each gets a transaction of its own."""
@@ -281,8 +299,8 @@ class Writer:
     def _transaction(self, group: list[_Write]) -> None:
         conn = self._conn
         assert conn is not None
-        if self._unsynced is not None:
-            raise self._unsynced
+        if self._refusing is not None:
+            raise self._refusing
         self.check_place()
         conn.execute("begin immediate")
         try:
@@ -312,13 +330,13 @@ class Writer:
             self._syncing_s = max(clock.monotonic() - began, self._syncing_s * 0.95)
         except OSError as error:
             # The kernel may have dropped what it could not write: no later fsync would tell.
-            self._unsynced = StoreError(
+            self._refusing = StoreError(
                 f"the journal {self._path} could not be put on disk ({error.strerror}); check the disk, run "
                 "`agentstate doctor`, start the proxy again"
             )
-            log.error("%s", self._unsynced)
+            log.error("%s", self._refusing)
             for item in waiting:
-                item.error = self._unsynced
+                item.error = self._refusing
 
     def check_place(self) -> None:
         """A file that was deleted or replaced would take every write and lose it."""
