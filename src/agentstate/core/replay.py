@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentstate.core.model import Entry, Match, ReplayMode, State
 
@@ -52,8 +53,7 @@ class Miss:
 Decision = Replay | Follow | Execute | Miss
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """The request, as far as the decision needs it.
 
     ``retry``: how often the client says that it has sent this request before; ``retry_key``: digest of its

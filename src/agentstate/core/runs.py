@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from agentstate.core.model import RunState, SessionStatus
 
@@ -48,8 +49,7 @@ class RunFacts:
     loose_cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """What a request shows of its sender. ``first``: it equals the session's first step.
 
     ``claims_orphan``: it equals a step of the present run whose reader left early, which explains that cut.

@@ -102,14 +102,14 @@ class Identity:
         first = opening is not None and opening == asked.key
         if not first and request.hint is None:
             return arrival, present
-        arrival = replace(arrival, first=first, talking=floating.talking(present.id))
+        arrival = arrival._replace(first=first, talking=floating.talking(present.id))
         entries = floating.seen(read.entries(shown, asked.key, present.id), present.id, shown[0][0], asked.key)
         if request.hint is not None:
             used = any(
                 entry.mine and entry.hint == request.hint and entry.state is State.COMPLETED and not entry.cut
                 for entry in entries
             )
-            arrival = replace(arrival, hint_used=used)
+            arrival = arrival._replace(hint_used=used)
         if first:
             # A step of this run that lost its reader, or came to nothing, explains why it is asked again.
             orphan = any(
@@ -121,8 +121,7 @@ class Identity:
                 )
                 for entry in entries
             )
-            arrival = replace(
-                arrival,
+            arrival = arrival._replace(
                 claims_orphan=orphan,
                 others_open=self._parts.presence.others_open(session.key, request.connection),
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
@@ -223,7 +223,7 @@ async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -
     job.restored = True
     job.received.clear()
     job.size = 0
-    job.question = replace(job.question, body=whole)
+    job.question = job.question._replace(body=whole)
     await _attempt(job)
 
 

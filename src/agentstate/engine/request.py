@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import quote
 
 from agentstate.core.model import Match, Outcome, ReplayMode
@@ -15,8 +16,7 @@ from agentstate.engine.recording import Recording
 from agentstate.providers.client import Headers
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """``path`` and ``query`` are as sent, less the session prefix; ``normal`` is the path as dialects know it.
 
     ``headers`` are the agent's own, ours taken out.
@@ -58,8 +58,7 @@ class Answer:
     stream_error: Callable[[Exception], bytes] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(NamedTuple):
     """What our response headers say of an answer."""
 
     outcome: Outcome

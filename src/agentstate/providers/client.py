@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from agentstate.providers.provider import Provider
 from agentstate.settings import SimulateSettings
@@ -37,8 +37,7 @@ class Reply:
     chunks: AsyncIterator[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """What is sent: ``headers`` are final but for host and length. ``raw``: hand on the body as it is encoded."""
 
     method: str

@@ -6,6 +6,7 @@ Invariant: times are seconds since the epoch; ``started``/``finished`` of steps 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentstate.core.branching import Branch
 from agentstate.core.model import Call, Fingerprint, RunState, SessionStatus, Shape, State, Verdict
@@ -67,8 +68,7 @@ class NewRunRow:
     replaces: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NewStep:
+class NewStep(NamedTuple):
     """A question that is about to be sent. ``opening``: it is the first of its branch."""
 
     session: int
@@ -85,8 +85,7 @@ class NewStep:
     carried: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(NamedTuple):
     """A step that is in flight: its id, number and attempt."""
 
     step: int
@@ -94,8 +93,7 @@ class Begun:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """How an attempt ended. ``body``: the bytes received; ``released``: they are the answer that agents are given;
     ``job``: they say that the provider works on the answer."""
 
@@ -141,8 +139,7 @@ class HeldRow:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerRow:
+class AnswerRow(NamedTuple):
     """A recorded answer. ``overlap``: its first and last tick are not neighbours, so other steps ended meanwhile."""
 
     number: int

@@ -35,6 +35,9 @@ SMALL_GROUP, SMALL_BYTES = 32, 128 * 1024  # what the event loop commits itself:
 QUICK_S = (
     0.001  # an fsync that the event loop may make itself while nobody else is served: it spares two thread switches
 )
+# Between commits while there is much to do: each writes the pages that its facts share once more. Who comes after a
+# pause does not wait.
+INTERVAL_S = 0.002
 NOTE_S = 0.002  # how long a note waits for a transaction that it can share
 
 
@@ -70,7 +73,8 @@ class _Group(list[_Write]):
 
 
 class Writer:
-    """The only one who writes. The writes of one turn of the event loop share a transaction.
+    """The only one who writes. The writes of one turn of the event loop, or of two milliseconds where one follows
+    the other, share a transaction.
 
     The event loop commits small groups itself, into the write-ahead log, without an fsync: that takes less time than
     waking a thread. The thread makes the fsyncs, one for all transactions that wait for it, commits large groups, and
@@ -87,6 +91,7 @@ class Writer:
         self._flushing = self._timing = False
         self._given = self._done = 0  # groups given to the thread to commit, and done: equal while it commits none
         self._commits = 0
+        self._last = 0.0  # when writes were last committed
         self._patient = True
         self._conn: sqlite3.Connection | None = None
         self._log: int | None = None  # a descriptor of the write-ahead log
@@ -137,7 +142,11 @@ class Writer:
             self._flush(alone)
         elif not self._flushing:
             self._flushing = True
-            loop.call_soon(self._flush)
+            rest = self._last + INTERVAL_S - clock.monotonic()
+            if rest > 0:
+                loop.call_later(rest, self._flush)
+            else:
+                loop.call_soon(self._flush)
         return future
 
     def note(self, name: str, work: Callable[[sqlite3.Connection], Any], then: Callable[[], None]) -> None:
@@ -154,6 +163,7 @@ class Writer:
 
     def _flush(self, alone: bool = False) -> None:
         self._flushing = False
+        self._last = clock.monotonic()
         if self._pending:
             group, self._pending = self._pending, []
             if not self._commit_here(group, alone):

@@ -293,14 +293,13 @@ class Proxy:
     ) -> tuple[Arrival, RunFacts]:
         row, mine = self.runs[present.id - 1], self.served[present.id]
         first = bool(self.steps) and self.steps[0].key == key
-        arrival = replace(arrival, first=first, talking=self._talking[present.id] > 0)
+        arrival = arrival._replace(first=first, talking=self._talking[present.id] > 0)
         if not first and request.hint is None:
             return arrival, present
         entries = [entry for entry in self._entries(key, row) if entry.mine]
         done = [entry for entry in entries if entry.state is State.COMPLETED and not entry.cut]
         last_cut = max((served.cut_at for served in mine.values() if served.cut_at is not None), default=-1.0)
-        arrival = replace(
-            arrival,
+        arrival = arrival._replace(
             # A number is used up by an answer that arrived; one that did not is asked for again by the same life.
             hint_used=any(mine[entry.step].hint == request.hint for entry in done),
             # A step that failed or was interrupted is asked again by the same life as well.

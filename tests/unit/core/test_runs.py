@@ -107,8 +107,8 @@ def test_first_prompt_after_a_cut_call_is_a_restart() -> None:
 
 
 @pytest.mark.parametrize("arrival", [
-    Arrival(), replace(FIRST, claims_orphan=True), replace(FIRST, others_open=True), replace(FIRST, talking=True),
-    replace(FIRST, retry=True),
+    Arrival(), FIRST._replace(claims_orphan=True), FIRST._replace(others_open=True), FIRST._replace(talking=True),
+    FIRST._replace(retry=True),
 ])  # fmt: skip
 def test_cut_call_that_something_else_explains_proves_nothing(arrival: Arrival) -> None:
     assert identify(arrival, (CUT,)) == SameRun(CUT)
@@ -120,12 +120,12 @@ def test_first_prompt_alone_proves_nothing() -> None:
 
 
 def test_first_prompt_that_was_declared_unique_is_a_restart_once_the_run_has_advanced() -> None:
-    unique = replace(FIRST, unique_first=True)
+    unique = FIRST._replace(unique_first=True)
     assert identify(unique, (replace(PLAIN, advanced=True),)) == NewRun(Evidence.FIRST_PROMPT)
     assert identify(unique, (PLAIN,)) == SameRun(PLAIN)
     for sign in ("claims_orphan", "talking", "retry"):
         run = replace(PLAIN, advanced=True)
-        assert identify(replace(unique, **{sign: True}), (run,)) == SameRun(run), sign
+        assert identify(unique._replace(**{sign: True}), (run,)) == SameRun(run), sign
 
 
 def test_only_the_newest_unnamed_run_is_looked_at() -> None:
