@@ -42,7 +42,7 @@ class Conversations:
 
     def __init__(self, item_of: Callable[[bytes, dict[str, Any]], Item], most_bytes: int = 8 * 1024 * 1024) -> None:
         self._item_of = item_of
-        self._items = Cache(16 * 1024 * 1024)
+        self._items = Cache(8 * 1024 * 1024)
         self._most = most_bytes
         self._size = 0
         self._known: dict[bytes, deque[_Known]] = {}
