@@ -18,6 +18,7 @@ class State(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    HELD = "held"
 
 
 class SessionStatus(StrEnum):
@@ -196,3 +197,73 @@ class Entry:
     tries: int = 0
     fresh: bool = False
     lost: bool = False
+
+
+class Action(StrEnum):
+    """What a policy does with a tool call, mildest first."""
+
+    ALLOW = "allow"
+    HOLD = "hold"
+    DENY = "deny"
+
+
+class OnReject(StrEnum):
+    """How an agent hears that a call was refused.
+
+    ``message``: the call is replaced by a text turn; ``continue``: the model is told, and its next answer is given;
+    ``error``: a refusal with status 403, or an error event.
+    """
+
+    MESSAGE = "message"
+    CONTINUE = "continue"
+    ERROR = "error"
+
+
+class ApprovalKind(StrEnum):
+    """What a person is asked about: a proposed call, a request before it is sent, a call that seems to have been made
+    already, a call of which it is not known whether it was made."""
+
+    CALL = "call"
+    REQUEST = "request"
+    DUPLICATE = "duplicate"
+    DOUBT = "doubt"
+
+
+class ApprovalState(StrEnum):
+    """State of an approval; legal moves are in ``core.lifecycle``. ``reused``: the recorded result of an equal call is
+    given instead of making the call."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    EDITED = "edited"
+    REUSED = "reused"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one proposed call of an answer; ``choice`` and ``index`` as in ``ToolCall``.
+
+    ``arguments``: the JSON text of an object, which replaces the proposed one; ``None``: the call is taken out.
+    """
+
+    choice: int
+    index: int
+    arguments: str | None = None
+
+
+class OfferedTool(NamedTuple):
+    """A tool that a request offers the model. ``schema``: JSON text of the schema of its arguments; empty: none."""
+
+    name: str
+    schema: str = ""
+
+
+class ToolResult(NamedTuple):
+    """The result of a call as a request carries it back. ``content``: as the agent wrote it, JSON text or plain text;
+    ``failed``: it is marked as an error."""
+
+    call_id: str
+    content: str
+    failed: bool = False
