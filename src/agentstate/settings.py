@@ -93,6 +93,70 @@ class ToolSettings(_Section):
     idempotent: list[str] = Field(default_factory=list, description="Tool-name patterns that may be called twice.")
 
 
+class PolicySettings(_Section):
+    """One rule on tool calls; the most specific rule wins, among equals the most restrictive."""
+
+    tools: list[str] = Field(min_length=1, description="Tool-name patterns that it governs, as `send_*`.")
+    action: Literal["allow", "hold", "deny"] = Field("hold", description="What is done with such a call.")
+    when: str = Field(
+        "", description="A CEL condition on `tool`, `args`, `session` and `labels`, as `args.amount > 100`."
+    )
+    sessions: list[str] = Field(default_factory=list, description="Session-id patterns; none: every session.")
+    labels: list[str] = Field(default_factory=list, description="Patterns of session labels; none: every session.")
+    on_reject: Literal["message", "continue", "error"] = Field(
+        "message", description="How the agent hears of a refusal: as a text turn, through the model, or as an error."
+    )
+    expires_s: float | None = Field(
+        None, gt=0, description="Seconds after which a held call is refused; none: it waits for ever."
+    )
+    approvers: list[str] = Field(
+        default_factory=list, description="Names or roles of those who may decide; none: every approver."
+    )
+    quorum: int = Field(1, ge=1, le=20, description="How many different people must approve; one rejection rejects.")
+
+
+class AlertSettings(_Section):
+    """Where messages to people go."""
+
+    kind: Literal["slack", "discord", "webhook"] = Field(description="How the message is written.")
+    url: SecretStr = Field(
+        description="Address that the message is posted to. It is a secret: whoever has it can post."
+    )
+    name: str = Field("", description="What it is called in lists; empty: its kind and place, as `slack-1`.")
+    on: list[
+        Literal[
+            "approval.required",
+            "session.failed",
+            "run.diverged",
+            "call.in_doubt",
+            "budget.reached",
+            "provider.down",
+        ]
+    ] = Field(
+        ["approval.required", "session.failed", "run.diverged", "call.in_doubt", "budget.reached", "provider.down"],
+        description="Events that are told.",
+    )
+    secret: SecretStr | None = Field(
+        None, description="Of a webhook: the key that signs it (Standard Webhooks, `whsec_…`)."
+    )
+    show_content: bool = Field(False, description="Show the arguments of calls in the message, not only links to them.")
+
+
+class ApprovalSettings(_Section):
+    """How people are asked, and how long."""
+
+    public_url: str = Field(
+        "", description="Address at which approvers reach this proxy, for links in alerts; empty: its own address."
+    )
+    link_expires_s: float = Field(7 * 86400.0, gt=0, description="How long a link in an alert can be used.")
+    slack_signing_secret: SecretStr | None = Field(
+        None, description="Signing secret of the Slack app whose buttons decide; none: no buttons."
+    )
+    discord_public_key: str = Field(
+        "", description="Public key (hex) of the Discord application whose buttons decide; empty: no buttons."
+    )
+
+
 class HintSettings(_Section):
     """Whether a request that names no session is taken for the one that a known client names in a header of its own."""
 
@@ -116,6 +180,11 @@ def _default_providers() -> dict[str, ProviderSettings]:
     }
 
 
+def _default_policies() -> list[PolicySettings]:
+    dangerous = ["send_email", "execute_command", "delete_database", "stripe_charge"]
+    return [PolicySettings(tools=dangerous)]  # type: ignore[call-arg]
+
+
 class Settings(_Section):
     """All settings; sections are the tables of ``agentstate.toml``. As a variable: AGENTSTATE_SERVER__PORT."""
 
@@ -125,6 +194,9 @@ class Settings(_Section):
     upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)  # type: ignore[arg-type]
     replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
     tools: ToolSettings = Field(default_factory=ToolSettings)
+    policies: list[PolicySettings] = Field(default_factory=_default_policies)
+    approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)  # type: ignore[arg-type]
+    alerts: list[AlertSettings] = Field(default_factory=list)
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
     simulate: SimulateSettings = Field(default_factory=SimulateSettings)  # type: ignore[arg-type]
 
@@ -278,6 +350,8 @@ def reference() -> list[tuple[str, str, str, str]]:
         prefix = section
         if section == "providers":
             kind, prefix = ProviderSettings, "providers.NAME"
+        elif section in ("policies", "alerts"):
+            kind, prefix = (PolicySettings if section == "policies" else AlertSettings), f"[[{section}]]"
         assert isinstance(kind, type) and issubclass(kind, BaseModel)
         for name, part in kind.model_fields.items():
             if part.default_factory is not None:
@@ -287,5 +361,5 @@ def reference() -> list[tuple[str, str, str, str]]:
             shown = getattr(part.annotation, "__name__", None)
             if shown is None or "[" in str(part.annotation):
                 shown = str(part.annotation).replace("typing.", "").replace("pydantic.types.", "")
-            rows.append((f"{prefix}.{name}", shown, default, part.description or ""))
+            rows.append((f"{prefix}.{name}".replace("]].", "]] "), shown, default, part.description or ""))
     return rows
