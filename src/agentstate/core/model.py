@@ -92,7 +92,8 @@ class Shape:
 class Call:
     """One request as its dialect understood it.
 
-    ``path`` is normalised (no session prefix, no version, no query, the same for a stream and a plain answer);
+    ``path`` is normalised (no session prefix, no version, the same for a stream and a plain answer), and ends with what
+    counts of the query, if anything does: ``responses?tenant=a``;
     ``frame`` is the digest of everything that can change the answer except ``context`` and the messages. ``context``:
     what stands beside the messages and may hold volatile text, as the system text and the tools do where they are
     fields of their own. ``before`` + the items joined + ``after`` are the body's exact bytes.
