@@ -127,12 +127,12 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
     dialect, method, path, body = parts.journal.read.request(held.step)
     known = registry.BY_NAME[dialect]
     provider = parts.providers.for_dialect(known.provider)
+    question = forwarded(request, known.provider, provider)
     job = Followed(
         session.id,
         answer_id, known.parse(method, path, body), known, provider, request.path.rpartition("/")[0],
-        forwarded(request.headers, provider.credentials()),
+        question.headers,
     )  # fmt: skip
-    question = Question("GET", request.path, request.query, job.headers, b"")
     async with parts.client.attempt(provider, question) as reply:
         answer = await _whole(parts, reply)
         if reply.status < 300:
