@@ -166,6 +166,19 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """That an answer was deleted at its provider, as a run sees it.
+
+    ``upto``: the last run that had begun by then; ``mine``: the run has deleted it too; ``done``: the provider said
+    that it did, and not only that there is none.
+    """
+
+    upto: int
+    mine: bool
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A recorded step with the asked fingerprint, as seen by the run that asks now.
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 from agentstate.core.model import Outcome
 from agentstate.dialects import registry
+from agentstate.engine import jobs
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded
 from agentstate.engine.request import Request, Told
@@ -27,6 +28,7 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
     kind = registry.provider_kind(request.normal, request.headers)
     provider = parts.providers.for_dialect(kind)
     async with parts.client.attempt(provider, forwarded(request, kind, provider, raw=True)) as reply:
+        await jobs.note_deletion(parts, request, reply.status)
         reply.headers = [pair for pair in reply.headers if not pair[0].lower().startswith("x-agentstate-")]
         reply.headers += Told(Outcome.LIVE).headers()
         yield reply
