@@ -43,6 +43,7 @@ UNDER_LOAD = {
 BY_CONTROL = ("end_run", "set_status", "roll_back")
 LATE = ("set_owner",)
 OF_JOBS = ("finish_job",)
+OF_DELETIONS = ("delete_job",)
 AT_START = ("interrupt_steps",)
 JSON = {"content-type": "application/json"}
 STATES = ("queued", "completed")
@@ -84,7 +85,7 @@ PROGRAMS: Sequence[tuple[str, str | None, Program]] = [
 
 
 def test_every_named_write_of_the_journal_is_killed_at() -> None:
-    tested = {*UNDER_LOAD, *BY_CONTROL, *LATE, *OF_JOBS, *AT_START, *AT_STOP}
+    tested = {*UNDER_LOAD, *BY_CONTROL, *LATE, *OF_JOBS, *OF_DELETIONS, *AT_START, *AT_STOP}
     assert crashing_server.written_names() == tested
 
 
@@ -158,6 +159,35 @@ def test_proxy_killed_as_it_keeps_the_end_of_a_job_gives_that_end_all_the_same(
         ended = [proxy.client.send("GET", "/s/jobs/r/b/v1/responses/resp_1") for _ in range(3)]
         assert [json.loads(answer.body) for answer in ended] == [done] * 3
         assert [answer.outcome for answer in ended[1:]] == ["replay", "replay"]
+        assert proxy.stop() == 0
+        proxy.doctor()
+
+
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+@pytest.mark.parametrize("name", OF_DELETIONS)
+def test_proxy_killed_as_it_notes_that_a_job_was_deleted_never_answers_for_it_once_that_is_told(
+    tmp_path: Path, name: str, when: str
+) -> None:
+    queued, done = ({"id": "resp_1", "object": "response", "status": state, "output": []} for state in STATES)
+    target, gone = "/s/jobs/r/a/v1/responses/resp_1", plain(b'{"error":{"message":"not found"}}', 404)
+    with Upstream() as upstream, Proxy(tmp_path, upstream.url, command=command(name, 1, when)) as proxy:
+        upstream.replies(*(plain(json.dumps(body).encode()) for body in (queued, done, {"deleted": True})))
+        body = json.dumps({"model": "gpt-5", "input": "hello", "background": True}).encode()
+        proxy.client.send("POST", "/s/jobs/r/a/v1/responses", JSON, body)
+        assert json.loads(proxy.client.send("GET", target).body) == done
+        with pytest.raises(ConnectionError):
+            proxy.client.send("DELETE", target)
+        assert proxy.wait() == -9
+        proxy.restart(command=CLI)
+        upstream.replies(gone, gone, gone)
+        told = proxy.client.send("GET", target)
+        # Nobody has been told that it is deleted: its end may still be given, until the agent asks for that again.
+        assert (told.status, told.outcome) == ((404, "live") if when == "after" else (200, "replay"))
+        assert proxy.client.send("DELETE", target).status == 404
+        assert proxy.client.send("GET", target).status == 404
+        again = proxy.client.send("POST", "/s/jobs/r/b/v1/responses", JSON, body)
+        assert (again.outcome, json.loads(again.body)) == ("replay", queued)
+        assert proxy.client.send("GET", "/s/jobs/r/b/v1/responses/resp_1").outcome == "replay"
         assert proxy.stop() == 0
         proxy.doctor()
 

@@ -10,6 +10,7 @@ import pytest
 
 from agentstate.core.model import Match, Outcome, ReplayMode
 from agentstate.core.runs import Evidence
+from agentstate.dialects import credentials
 from agentstate.engine.presence import Connection
 from agentstate.engine.request import Request, Told
 from agentstate.errors import AgentStateError, BadRequest, SessionPaused
@@ -130,6 +131,18 @@ def test_refusals_and_faults_carry_the_documented_headers() -> None:
         if name != "content-type"
     }
     assert sent | {"link"} == set(names(PAGE, "Refusals and faults"))
+
+
+def test_the_credentials_that_each_kind_of_provider_is_sent_are_as_listed() -> None:
+    rows = {
+        row[0].strip("`"): [set(re.findall(r"`([^`]+)`", cell)) for cell in row[1:]]
+        for row in table(PAGE, "Credentials")
+    }
+    assert rows == {kind: [own.first, own.else_, own.alone] for kind, own in credentials.OWN.items()}
+    prose = section(PAGE, "Credentials")
+    assert all(f"`{name}`" in prose for name in credentials.HEADERS)
+    agents = prose.partition("begins with")[2].partition("both")[0]
+    assert tuple(name.lower() for name in re.findall(r"`([^`]+)`", agents)) == credentials._OF_ANTHROPIC
 
 
 def test_a_reserved_outcome_is_given_by_no_code() -> None:

@@ -9,7 +9,7 @@ import pytest
 from agentstate.core import mask, replay
 from agentstate.core.divergence import Policy, window
 from agentstate.core.runs import Evidence
-from agentstate.dialects import openai_chat, pure
+from agentstate.dialects import openai_chat, pure, query
 from agentstate.engine.state import FRESH_S
 from agentstate.settings import ReplaySettings
 from tests.house.pages import REFERENCE, names, section, table
@@ -34,6 +34,14 @@ def test_the_fields_that_do_not_count_are_those_on_the_deny_lists() -> None:
     chat, _, others = section(PAGE, "Which question is it").partition("in embeddings")
     assert set(CODE.findall(chat)) == openai_chat.DENIED
     assert set(CODE.findall(others.partition(";")[0])) == pure.DENIED
+
+
+def test_the_parameters_of_the_query_that_do_not_count_are_as_listed() -> None:
+    rows = [(set(CODE.findall(row[0])), row[1]) for row in table(PAGE, "The query")]
+    assert {of.lower(): named for named, of in rows[:-1]} == query.HARMLESS
+    assert rows[-1][0] == query.CREDENTIALS
+    suspects = section(PAGE, "The query").partition("only named like one")[2].partition(")")[0]
+    assert set(CODE.findall(suspects)) == set(query._SUSPECT.pattern.split("|"))
 
 
 def test_the_statuses_that_are_tried_again_and_those_that_are_never_history_are_as_written() -> None:

@@ -80,6 +80,7 @@ WRITES: dict[str, Callable[[Book], Awaitable[Any]]] = {
     "begin_attempt": _again,
     "end_step": _end,
     "finish_job": lambda book: book.journal.finish_job(FinishedJob(book.session.id, "resp_1", 200, b"[]", b"{}")),
+    "delete_job": lambda book: book.journal.delete_job(book.session.id, "resp_1", "r1", 200),
     "interrupt_step": lambda book: book.journal.interrupt_step(3),
     "serve": lambda book: _serve(book, None),
     "serve with a number": lambda book: _serve(book, 4),

@@ -94,7 +94,8 @@ class Shape:
 class Call(NamedTuple):
     """One request as its dialect understood it.
 
-    ``path`` is normalised (no session prefix, no version, no query, the same for a stream and a plain answer);
+    ``path`` is normalised (no session prefix, no version, the same for a stream and a plain answer), and ends with what
+    counts of the query, if anything does: ``responses?tenant=a``;
     ``frame`` is the digest of everything that can change the answer except ``context`` and the messages. ``context``:
     what stands beside the messages and may hold volatile text, as the system text and the tools do where they are
     fields of their own. ``before`` + the items joined + ``after`` are the body's exact bytes.
@@ -162,6 +163,19 @@ class Verdict(NamedTuple):
     broken: bool = False
     failed: str = ""
     answer_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """That an answer was deleted at its provider, as a run sees it.
+
+    ``upto``: the last run that had begun by then; ``mine``: the run has deleted it too; ``done``: the provider said
+    that it did, and not only that there is none.
+    """
+
+    upto: int
+    mine: bool
+    done: bool
 
 
 @dataclass(frozen=True, slots=True)

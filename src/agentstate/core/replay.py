@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentstate.core.model import Entry, Match, ReplayMode, State
+from agentstate.core.model import Deletion, Entry, Match, ReplayMode, State
 
 # Statuses that say "try again": the same question asked again is a further attempt of the same step.
 TRANSIENT = frozenset({0, 408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -93,6 +93,17 @@ def is_history(entry: Entry) -> bool:
 def is_poison(entry: Entry) -> bool:
     """Whether runs die of this step's answer."""
     return entry.state is State.COMPLETED and entry.deaths >= DEADLY
+
+
+def tells_end(deletion: Deletion | None, run: int | None, given: bool) -> bool:
+    """Whether the recorded end of a job may answer a poll of a run (``None``: of no known run).
+
+    After a deletion only to a run that lives through it again: it began later, was ``given`` the job's beginning by the
+    journal, and has not come to the deletion yet. Anybody else is told what the provider says now.
+    """
+    if deletion is None:
+        return True
+    return run is not None and run > deletion.upto and given and not deletion.mine
 
 
 def _memo(entries: tuple[Entry, ...]) -> Decision:

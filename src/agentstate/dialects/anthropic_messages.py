@@ -15,6 +15,7 @@ import msgspec
 
 from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import anthropic_shape, volatile
+from agentstate.dialects import query as query_of
 from agentstate.dialects.anthropic_answer import StreamGate, anthropic_error, event, judge_plain
 from agentstate.dialects.base import (
     Blanked,
@@ -64,6 +65,7 @@ class AnthropicMessages:
     provider = "anthropic"
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
+        path = query_of.asked(path, query, self.provider)
         return read_body(
             body,
             lambda fields: self._parsed(method, path, body, fields),

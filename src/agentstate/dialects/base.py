@@ -108,7 +108,11 @@ class Dialect(Protocol):
     provider: str
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
-        """The call; ``BadRequest`` when no provider could understand it. ``path`` keeps a version other than v1."""
+        """The call; ``BadRequest`` when no provider could understand it. ``path`` keeps a version other than v1.
+
+        What counts of ``query`` becomes part of the call's path, see ``dialects.query``. A recorded call is read again
+        with the path that it had then, and no query.
+        """
         ...
 
     def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:

@@ -16,6 +16,7 @@ import msgspec
 
 from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import gemini_shape, volatile
+from agentstate.dialects import query as query_of
 from agentstate.dialects.base import (
     UNREADABLE,
     Blanked,
@@ -25,6 +26,7 @@ from agentstate.dialects.base import (
     canonical,
     digest_of,
     fields_of,
+    frame_key,
     lenient,
     place_of,
 )
@@ -38,15 +40,14 @@ PURE = frozenset({"countTokens", "embedContent", "batchEmbedContents"})
 
 # Cannot change the answer: what the bill is sorted by; and the model, which the API takes from the path.
 DENIED = frozenset({"labels", "model"})
-# Parameters of the query that cannot change the answer either: framing, credentials, accounting.
-_DENIED_QUERY = frozenset({"alt", "key", "access_token", "oauth_token", "prettyPrint", "pp", "quotaUser", "userIp"})
 
 _PATH = re.compile(
     r"(?:v\d[\w.]*/)?"
     r"(?:projects/[^/]+/locations/[^/]+/)?(?:publishers/[^/]+/)?"
     r"(?P<kind>models|tunedModels|endpoints)/(?P<name>[^/]+(?:/[^/]+)*):(?P<operation>\w+)/?"
 )
-_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
+# Stands at the beginning of every frame, so that journals keep their fingerprints: a query counted there once.
+_NO_MORE = digest_of(())
 _COLLECTIONS = ("tunedModels/", "endpoints/")
 _SNAKE = re.compile(r"_([a-z0-9])")
 _CALLS = ("functionCall", "function_call")
@@ -62,16 +63,16 @@ def gemini_operation(path: str) -> tuple[str, str] | None:
     ``None``: no operation that a dialect here understands; those are ``GENERATE`` and ``PURE``. What is no base model
     keeps its collection in its name: ``tunedModels/x``, ``endpoints/7``.
     """
-    found = _PATH.fullmatch(_unquoted(path).strip("/"))
+    found = _PATH.fullmatch(_read(path).strip("/"))
     if found is None or found["operation"] not in GENERATE | PURE:
         return None
     named = found["name"] if found["kind"] == "models" else f"{found['kind']}/{found['name']}"
     return named, found["operation"]
 
 
-def _unquoted(text: str) -> str:
-    raw = text.encode("utf-8", "replace")
-    return _PERCENT.sub(lambda found: bytes([int(found[1], 16)]), raw).decode("utf-8", "replace")
+def _read(path: str) -> str:
+    """The path with its escapes undone, but for that of the sign with which a query would begin."""
+    return query_of.unescaped(path).replace("?", "%3F")
 
 
 class Gemini:
@@ -81,26 +82,27 @@ class Gemini:
     provider = "gemini"
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
+        path, _, counting = query_of.asked(path, query, self.provider).partition("?")
         named = gemini_operation(path)
         if named is None or named[1] not in GENERATE:
             raise BadRequest("the path names no model and operation; use models/MODEL:generateContent")
         model, operation = named
-        asked, rest = _query(query)
         stream = operation == "streamGenerateContent"
-        shape = Shape(stream, array=stream and asked != "sse")
+        shape = Shape(stream, array=stream and query_of.framing(query) != "sse")
         name = f"{model}:generateContent" if model.startswith(_COLLECTIONS) else f"models/{model}:generateContent"
-        whose = _unquoted(path).find("projects/")
+        whose = _read(path).find("projects/")
         if whose >= 0 and model.startswith(_COLLECTIONS):
             # The same number names another model in another project.
-            name = _unquoted(path)[whose:].rpartition(":")[0] + ":generateContent"
+            name = _read(path)[whose:].rpartition(":")[0] + ":generateContent"
+        name += f"?{counting}" if counting else ""
         whole = Call(self.name, method, name, body, b"", model=model, shape=shape)
         fields = fields_of(body)
         try:
             if fields is not None:
-                return _parsed(whole, fields, rest)
+                return _parsed(whole, fields)
         except UNREADABLE as strict:
             lenient(body, strict)
-        return _with(whole, digest_of((b"opaque", rest, body)))
+        return _with(whole, digest_of((b"opaque", _NO_MORE, body)))
 
     def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
         value = msgspec.json.decode(item.raw)
@@ -164,24 +166,7 @@ class Gemini:
 # --- the request ------------------------------------------------------------------------------------------------------
 
 
-def _query(query: str) -> tuple[str, bytes]:
-    """(the framing asked for, digest of what else can change the answer).
-
-    ``$alt=json;enum-encoding=int`` is both: its second half makes names of enums numbers.
-    """
-    asked = ""
-    parts: list[bytes] = []
-    for name, _, value in sorted(_unquoted(pair).partition("=") for pair in query.split("&")):
-        plain = name.removeprefix("$")
-        if plain == "alt":
-            asked, _, value = value.partition(";")
-        elif plain in _DENIED_QUERY:
-            continue
-        parts += (plain.encode(), value.encode()) if value else ()
-    return asked, digest_of(parts)
-
-
-def _parsed(whole: Call, fields: dict[str, msgspec.Raw], query: bytes) -> Call:
+def _parsed(whole: Call, fields: dict[str, msgspec.Raw]) -> Call:
     named: dict[str, list[bytes]] = {}
     for name, raw in sorted(fields.items()):
         plain = _SNAKE.sub(lambda found: found[1].upper(), name)
@@ -189,7 +174,7 @@ def _parsed(whole: Call, fields: dict[str, msgspec.Raw], query: bytes) -> Call:
             named.setdefault(plain, []).append(bytes(raw))
     contents = named.pop("contents", [])
     context = tuple(_context(name, raw) for name in ("systemInstruction", "tools") for raw in named.pop(name, ()))
-    frame, choices = _frame(named, query)
+    frame, choices = _frame(named)
     array = contents[0] if contents else b""
     messages = _conversations.read(array) if array else None
     if messages is None:
@@ -213,14 +198,13 @@ def _with(call: Call, frame: bytes, choices: int = 1, context: tuple[Item, ...] 
     )  # fmt: skip
 
 
-def _frame(named: dict[str, list[bytes]], query: bytes) -> tuple[bytes, int]:
+def _frame(named: dict[str, list[bytes]]) -> tuple[bytes, int]:
     """(digest of everything but contents, context and denied fields; number of candidates asked for)."""
-    key = query + b"".join(b"%d,%d:%b%b" % (len(name), len(raw), name.encode(), raw)
-                           for name, found in named.items() for raw in found)  # fmt: skip
+    key = frame_key((name.encode(), raw) for name, found in named.items() for raw in found)
     known = _frames.get(key)
     if known is not None:
         return known  # type: ignore[no-any-return]
-    parts = [query]
+    parts = [_NO_MORE]
     choices = 1
     for name, found in named.items():
         for raw in found:

@@ -14,6 +14,7 @@ import msgspec
 
 from agentstate.core.model import Call, Item, Shape, ToolCall, Verdict
 from agentstate.dialects import ollama_shape, volatile
+from agentstate.dialects import query as query_of
 from agentstate.dialects.base import (
     UNREADABLE,
     Blanked,
@@ -47,6 +48,7 @@ class OllamaChat:
     provider = "ollama"
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
+        path = query_of.asked(path, query, self.provider)
         fields = fields_of(body)
         try:
             if fields is not None:
@@ -63,7 +65,7 @@ class OllamaChat:
     def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
         shape = Shape(bytes(fields.get("stream", b"")) != b"false")
         raws = {name: bytes(raw) for name, raw in sorted(fields.items()) if bytes(raw) != b"null"}
-        if path.endswith("generate"):
+        if path.partition("?")[0].endswith("generate"):
             prompt, array = raws.pop("prompt", b""), b""
         else:
             prompt, array = b"", raws.pop("messages", b"")

@@ -14,6 +14,7 @@ import msgspec
 
 from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import openai_ids, openai_shape, sse, volatile
+from agentstate.dialects import query as query_of
 from agentstate.dialects.base import (
     Blanked,
     Cache,
@@ -60,6 +61,7 @@ class OpenAIChat:
     provider = "openai"
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
+        path = query_of.asked(path, query, self.provider)
         return read_body(
             body,
             lambda fields: self._parsed(method, path, body, fields),

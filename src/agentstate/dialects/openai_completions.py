@@ -13,6 +13,7 @@ import msgspec
 
 from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import openai_shape, sse, volatile
+from agentstate.dialects import query as query_of
 from agentstate.dialects.base import (
     UNREADABLE,
     Blanked,
@@ -41,6 +42,7 @@ class OpenAICompletions:
     provider = "openai"
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
+        path = query_of.asked(path, query, self.provider)
         fields = fields_of(body)
         try:
             if fields is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from agentstate.core.model import Call, Item, Shape, Verdict
+from agentstate.dialects import query as query_of
 from agentstate.dialects import responses_shape, volatile
 from agentstate.dialects.base import (
     Blanked,
@@ -67,6 +68,7 @@ class OpenAIResponses:
     provider = "openai"
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
+        path = query_of.asked(path, query, self.provider)
         return read_body(
             body,
             lambda fields: self._parsed(method, path, body, fields),

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from agentstate.core.model import Call, Item, Shape, Verdict
+from agentstate.dialects import query as query_of
 from agentstate.dialects import sse
 from agentstate.dialects.base import (
     UNREADABLE,
@@ -38,6 +39,7 @@ class Pure:
         self._error = error
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
+        path = query_of.asked(path, query, self.provider)
         fields = fields_of(body)
         try:
             if fields is not None:

@@ -84,6 +84,8 @@ def provider_kind(path: str, headers: Iterable[tuple[str, str]] = ()) -> str:
         return _FIRST[first]
     if _VERSION.match(path) or gemini_operation(path) is not None:
         return "gemini"
+    if path in _BY_PATH:
+        return _BY_PATH[path].provider
     for name, _ in headers:
         if name.lower() == "anthropic-version":
             return "anthropic"

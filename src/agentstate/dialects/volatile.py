@@ -71,7 +71,7 @@ def compared(dialect: Dialect, old: Call, new: Call, user_text: bool) -> tuple[M
     An agent that has moved names its new folders in one message and meets them in others, so that those are masked
     everywhere, but only if they have changed.
     """
-    alike = old.dialect == new.dialect and old.frame == new.frame
+    alike = (old.dialect, old.method, old.path, old.frame) == (new.dialect, new.method, new.path, new.frame)
     if not alike or len(old.items) != len(new.items) or len(old.context) != len(new.context):
         return None
     pairs = zip((*old.context, *old.items), (*new.context, *new.items), strict=True)
@@ -123,7 +123,7 @@ def _said(item: Item, plain: tuple[str, ...]) -> tuple[str, ...]:
 def pointer(dialect: Dialect, call: Call) -> Pointer | None:
     """The call as what it follows; ``None`` when it sends no tool result. Call ids count as they are."""
     ids: list[str] = []
-    state = sha256(call.frame)
+    state = sha256(f"{call.method}\0{call.path}\0".encode() + call.frame)
     for part in call.context:
         state.update(part.digest)
     for item in in_canonical_order(call.items):

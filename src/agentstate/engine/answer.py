@@ -43,7 +43,6 @@ from agentstate.errors import (
     SessionPaused,
     ShuttingDown,
 )
-from agentstate.providers.client import Question
 from agentstate.store.rows import AnswerRow, NewStep, RunRow, SessionRow
 
 log = logging.getLogger("agentstate")
@@ -227,10 +226,7 @@ class Answering:
         if session.status is SessionStatus.PAUSED:
             raise SessionPaused(_why_paused(session))
         provider = self.parts.providers.for_dialect(asked.dialect.provider)
-        question = Question(
-            request.method, request.path, request.query, forwarded(request.headers, provider.credentials()),
-            request.body,
-        )  # fmt: skip
+        question = forwarded(request, asked.dialect.provider, provider)
         self.parts.pricing.warm()
         _, opening = self.parts.head(session)
         new = NewStep(

@@ -8,13 +8,17 @@ from __future__ import annotations
 import msgspec
 
 from agentstate.core.model import Call, Shape, State
+from agentstate.dialects import credentials
 from agentstate.dialects.base import Dialect
-from agentstate.providers.client import Headers
+from agentstate.engine.request import Request
+from agentstate.providers.client import Headers, Question
+from agentstate.providers.provider import Provider
 from agentstate.store.rows import AnswerRow
 
 # They speak of the moment or the connection in which the answer was given.
 MOMENT = ("date", "content-length", "retry-after", "retry-after-ms", "x-ratelimit", "ratelimit", "set-cookie")
 
+_MADE_ANEW = frozenset({"host", "content-length", "expect"})
 NEVER_STORED = frozenset({"set-cookie", "set-cookie2", "authorization", "x-api-key"})
 
 
@@ -23,13 +27,15 @@ def asked_shape(call: Call, recorded: AnswerRow) -> Shape:
     return call.shape if recorded.state is State.COMPLETED else recorded.shape
 
 
-def forwarded(headers: Headers, credentials: Headers) -> Headers:
-    """The agent's headers with identity encoding, and our own credentials where the provider has some."""
-    drop = {"host", "content-length", "accept-encoding", "expect"}
-    if credentials:
-        drop |= {"authorization", "x-api-key", "x-goog-api-key"}
-    kept = [pair for pair in headers if pair[0].lower() not in drop]
-    return [*kept, *credentials, ("accept-encoding", "identity")]
+def forwarded(request: Request, kind: str, provider: Provider, raw: bool = False) -> Question:
+    """What a provider is sent for a request, with the credentials that are for it; ``kind``: the one that it was chosen
+    for. ``raw``: in whatever encoding the agent takes, else as it is. Raises ``SettingsError``."""
+    dropped = _MADE_ANEW if raw else {*_MADE_ANEW, "accept-encoding"}
+    kept = [pair for pair in request.headers if pair[0].lower() not in dropped]
+    headers, query = credentials.sent(kind, kept, request.query, provider.credentials())
+    if not raw:
+        headers.append(("accept-encoding", "identity"))
+    return Question(request.method, request.path, query, headers, request.body, raw)
 
 
 def live_headers(headers: Headers) -> Headers:

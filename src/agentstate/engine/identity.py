@@ -200,5 +200,16 @@ class Identity:
         return bool(row.owner) and row.owner != owner and processes.alive(row.owner)
 
 
+async def present(parts: Parts, request: Request, session: SessionRow) -> RunRow | None:
+    """The run that a request belongs to if nothing proves a new one; none is made. For requests that are no steps."""
+    facts = parts.journal.facts
+    if request.run:
+        return facts.run(session.id, request.run)
+    rows = facts.runs(session.id)
+    owner = await request.connection.owner() if request.connection.local else ""
+    found = runs.present_run(Arrival(owner=owner), tuple([_facts(row) for row in rows]))
+    return next((row for row in rows if found is not None and row.id == found.id), None)
+
+
 def _facts(row: RunRow) -> RunFacts:
     return RunFacts(row.id, row.name, row.named, row.owner, row.state, row.hint_min, row.hint_max)

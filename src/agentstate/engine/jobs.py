@@ -12,9 +12,11 @@ import re
 from dataclasses import dataclass
 
 from agentstate import clock
+from agentstate.core import replay
 from agentstate.core.model import Call, Outcome, State, Verdict
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect, scrubbed
+from agentstate.engine import identity
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded, kept_headers, packed_headers
 from agentstate.engine.request import Answer, Request, Told
@@ -22,9 +24,10 @@ from agentstate.engine.secrets import credentials
 from agentstate.errors import AgentStateError, UpstreamInvalid
 from agentstate.providers.client import Headers, Question, Reply
 from agentstate.providers.provider import Provider
-from agentstate.store.rows import FinishedJob, HeldRow
+from agentstate.store.rows import FinishedJob, HeldRow, SessionRow
 
 log = logging.getLogger("agentstate")
+GONE = (404, 410)  # statuses by which a provider says that there is no such answer
 QUEUED = ("queued",)  # the finish of an answer that says that the provider works on it
 _FIRST_LOOK_S, _LONGEST_WAIT_S = 2.0, 30.0  # between looks at a job; each wait is half as long again as the one before
 _POLL = re.compile(r"responses/([\w-]{1,256})")
@@ -45,26 +48,33 @@ class Followed:
 
 def polled(request: Request) -> str:
     """The name of the answer that a request asks for; empty: it does not."""
-    if request.method != "GET" or not request.session or request.query:  # a query may ask for another form
+    if request.method != "GET" or request.query:  # a query may ask for another form
         return ""
-    found = _POLL.fullmatch(request.normal)
+    return _named(request)
+
+
+def _named(request: Request) -> str:
+    found = _POLL.fullmatch(request.normal) if request.session else None
     return found[1] if found else ""
 
 
 async def follow(parts: Parts, job: Followed) -> None:
-    """Look at a job until it has ended, and keep its end. Gives up where the provider does not know it any more, and
-    after ``replay.follow_jobs_s``."""
+    """Look at a job until it has ended, and keep its end. Gives up where it was deleted, where the provider does not
+    know it any more, and after ``replay.follow_jobs_s``."""
     until = clock.monotonic() + parts.settings.replay.follow_jobs_s
     wait = _FIRST_LOOK_S
     while not parts.closing and clock.monotonic() + wait < until:
         await asyncio.sleep(wait)
         wait = min(wait * 1.5, _LONGEST_WAIT_S)
         try:
+            deletion = parts.journal.read.deletion(job.session, job.answer_id)
+            if deletion is not None and deletion.done:
+                return
             status, headers, body = await _look(parts, job)
         except AgentStateError as error:
             log.info("job %s could not be looked at: %s", job.answer_id, error)
             continue
-        if status in (404, 410):
+        if status in GONE:
             log.warning("job %s is gone at provider %s", job.answer_id, job.provider.name)
             return
         if status < 300 and await _kept(parts, job, status, headers, body):
@@ -115,29 +125,65 @@ def is_job(call: Call, verdict: Verdict, state: State) -> bool:
 async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
     """The answer to a poll; ``None``: this session knows no such job, and the request is passed through.
 
-    Once the end of the job is recorded that is the answer; until then the provider is asked, and its answer kept if it
-    is the end.
+    Once the end of the job is recorded that is the answer; until then, and after it was deleted, the provider is asked,
+    and its answer kept if it is the end.
     """
-    session = parts.journal.facts.session(request.session)
-    held = parts.journal.read.held(session.id, answer_id) if session is not None else None
-    if session is None or held is None or not held.job:
+    found = _known(parts, request, answer_id)
+    if found is None:
         return None
-    if held.body:
+    session, held = found
+    if held.body and await _may_tell(parts, request, session, held, answer_id):
         return _told(held.status, kept_headers(held.head), held.body, held, Outcome.REPLAY)
     dialect, method, path, body = parts.journal.read.request(held.step)
     known = registry.BY_NAME[dialect]
     provider = parts.providers.for_dialect(known.provider)
+    question = forwarded(request, known.provider, provider)
     job = Followed(
         session.id,
         answer_id, known.parse(method, path, body), known, provider, request.path.rpartition("/")[0],
-        forwarded(request.headers, provider.credentials()),
+        question.headers,
     )  # fmt: skip
-    question = Question("GET", request.path, request.query, job.headers, b"")
     async with parts.client.attempt(provider, question) as reply:
         answer = await _whole(parts, reply)
         if reply.status < 300:
             await _kept(parts, job, reply.status, reply.headers, answer)
         return _told(reply.status, reply.headers, answer, held, Outcome.LIVE)
+
+
+def _known(parts: Parts, request: Request, answer_id: str) -> tuple[SessionRow, HeldRow] | None:
+    """The session and the job that a request names; ``None``: there is no such job."""
+    session = parts.journal.facts.session(request.session)
+    held = parts.journal.read.held(session.id, answer_id) if session is not None else None
+    return (session, held) if session is not None and held is not None and held.job else None
+
+
+async def _may_tell(parts: Parts, request: Request, session: SessionRow, held: HeldRow, answer_id: str) -> bool:
+    """Whether the recorded end may answer this poll."""
+    read = parts.journal.read
+    if read.deletion(session.id, answer_id) is None:
+        return True
+    run = await identity.present(parts, request, session)
+    if run is None:
+        return False
+    return replay.tells_end(read.deletion(session.id, answer_id, run.name), run.id, read.was_given(run.id, held.step))
+
+
+async def note_deletion(parts: Parts, request: Request, status: int) -> None:
+    """Keep that a job was deleted, before the agent is told; nothing where the request deletes none. ``status``: what
+    the provider said. Raises ``StoreError``.
+
+    That there is no such answer (any more) counts too: the proxy may have died over the news that it was deleted, and a
+    restarted agent comes to its deletion again.
+    """
+    answer_id = _named(request) if request.method == "DELETE" else ""
+    if not answer_id or not (status < 300 or status in GONE):
+        return
+    found = _known(parts, request, answer_id)
+    if found is not None:
+        session, _ = found
+        run = await identity.present(parts, request, session)
+        name = run.name if run is not None else request.run
+        await parts.journal.delete_job(session.id, answer_id, name, status)
 
 
 def _told(status: int, headers: Headers, body: bytes, held: HeldRow, outcome: Outcome) -> Answer:

@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 
 from agentstate.core.model import Outcome
 from agentstate.dialects import registry
+from agentstate.engine import jobs
 from agentstate.engine.core import Parts
+from agentstate.engine.headers import forwarded
 from agentstate.engine.request import Request, Told
 from agentstate.errors import ShuttingDown
-from agentstate.providers.client import Headers, Question, Reply
+from agentstate.providers.client import Reply
 
 
 @asynccontextmanager
@@ -23,14 +25,10 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
         raise ShuttingDown("the proxy is stopping; ask again")
     if request.session:
         parts.presence.speaks_for(request.connection, request.session, None)
-    provider = parts.providers.for_dialect(registry.provider_kind(request.normal, request.headers))
-    credentials = provider.credentials()
-    drop = {"host", "content-length", "expect"}
-    if credentials:
-        drop |= {"authorization", "x-api-key", "x-goog-api-key"}
-    headers: Headers = [pair for pair in request.headers if pair[0].lower() not in drop]
-    question = Question(request.method, request.path, request.query, [*headers, *credentials], request.body, raw=True)
-    async with parts.client.attempt(provider, question) as reply:
+    kind = registry.provider_kind(request.normal, request.headers)
+    provider = parts.providers.for_dialect(kind)
+    async with parts.client.attempt(provider, forwarded(request, kind, provider, raw=True)) as reply:
+        await jobs.note_deletion(parts, request, reply.status)
         reply.headers = [pair for pair in reply.headers if not pair[0].lower().startswith("x-agentstate-")]
         reply.headers += Told(Outcome.LIVE).headers()
         yield reply

@@ -254,10 +254,13 @@ def sentence(report: dict[str, Any]) -> str:
 def _differences(recorded: Call, asked: Call, user_text: bool) -> list[dict[str, Any]]:
     """Where two requests differ, less where it cannot change the answer, as rows of a report: first what is no volatile
     text."""
+    address = _differences_of_address(recorded, asked)
     try:
         old, new = json.loads(recorded.body), json.loads(asked.body)
     except ValueError:
-        return []
+        return address
+    if address and old == new:
+        return address
     dialect = registry.BY_NAME[recorded.dialect]
     leaves = divergence.leaves(old, new, _MOST_TRIED)
     tried = leaves[: max(_FEWEST_TRIED, _MOST_TRIED_BYTES // (len(recorded.body) + 1))]
@@ -274,7 +277,16 @@ def _differences(recorded: Call, asked: Call, user_text: bool) -> list[dict[str,
         | {"where": divergence.place_in_words(leaf.path, old, new), "volatile": judgement is _Difference.VOLATILE}
         for leaf, judgement in counting
     ]
-    return sorted(rows, key=lambda row: bool(row["volatile"]))[:_MOST_DIFFERENCES]
+    return [*address, *sorted(rows, key=lambda row: bool(row["volatile"]))][:_MOST_DIFFERENCES]
+
+
+def _differences_of_address(recorded: Call, asked: Call) -> list[dict[str, Any]]:
+    """The same for what counts of the address."""
+    if recorded.path == asked.path:
+        return []
+    return [
+        {"path": "(address)", "recorded": recorded.path, "asked": asked.path, "where": "the address", "volatile": False}
+    ]
 
 
 def _judged(dialect: Dialect, was: Call, variant: bytes, user_text: bool) -> _Difference:

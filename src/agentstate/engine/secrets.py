@@ -5,14 +5,11 @@ Invariant: no credential that a request carries, in its headers, its query or it
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl
-
 from agentstate.core.model import Call
+from agentstate.dialects import query as query_of
 from agentstate.dialects.base import SHORTEST_SECRET
+from agentstate.dialects.credentials import HEADERS
 from agentstate.providers.client import Headers, Question
-
-_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
-_KEY_PARAMETERS = frozenset({"key", "api_key", "api-key", "token", "access_token"})
 
 
 def secrets_of(question: Question, call: Call) -> list[bytes]:
@@ -24,7 +21,7 @@ def credentials(headers: Headers, query: str = "") -> list[bytes]:
     """Those in headers and query."""
     found = []
     for name, value in headers:
-        if name.lower() in _CREDENTIALS:
+        if name.lower() in HEADERS:
             found += [value, value.partition(" ")[2]]
-    found += [value for name, value in parse_qsl(query) if name.lower() in _KEY_PARAMETERS]
+    found += query_of.credentials(query)
     return [value.encode() for value in found if len(value) >= SHORTEST_SECRET]

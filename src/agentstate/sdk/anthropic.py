@@ -7,14 +7,12 @@ Invariant: a copy made by ``copy()`` or ``with_options()`` belongs to the same s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from agentstate.sdk import http
+from agentstate.sdk.client import SessionClient, Vendor, define
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from anthropic import Anthropic, AsyncAnthropic
 
 MISSING_KEY = "ANTHROPIC_API_KEY-is-not-set"
@@ -26,64 +24,26 @@ _OTHER_CREDENTIALS = ("auth_token", "credentials", "config", "profile")
 _CREDENTIAL_HEADERS = ("authorization", "x-api-key")
 
 
-class _SessionClient:
-    """The part that is equal in the plain and the async client; stands before the vendor's class."""
+def _lacks_key(given: Any, options: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
+    if given or any(os.environ.get(name) for name in _VARIABLES):
+        return False
+    if any(options.get(name) is not None for name in _OTHER_CREDENTIALS):
+        return False
+    return not any(name.lower() in _CREDENTIAL_HEADERS for name in headers)
 
-    session_id: str
-    run_id: str
-    step_number: int
 
-    def __init__(
-        self,
-        session_id: str | None = None,
-        step_number: int = 0,
-        base_url: Any = None,
-        api_key: Any = None,
-        require_approval: bool = False,
-        fallback_model: str | Iterable[str] | None = None,
-        *,
-        default_headers: Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> None:
-        if not isinstance(fallback_model, str | None):
-            fallback_model = tuple(fallback_model)  # read here and again by every copy
-        where = http.target(
-            session_id, step_number, base_url, require_approval=require_approval, fallback_model=fallback_model
-        )
-        if _lacks_key(api_key, options, default_headers or {}):
-            api_key = MISSING_KEY
-        self.session_id, self.run_id, self.step_number = where.session_id, where.run_id, where.step_number
-        self._session_options: dict[str, Any] = {
-            "session_id": where.session_id,
-            "step_number": step_number,
-            "require_approval": require_approval,
-            "fallback_model": fallback_model,
-        }
-        super().__init__(  # type: ignore[call-arg]
-            # The vendor's client puts /v1 before every path by itself.
-            base_url=where.base_url.removesuffix("/v1"),
-            api_key=api_key,
-            default_headers=http.merged(where.headers, default_headers),
-            **options,
-        )
-
-    # Left to the vendor's class while types are checked, whose signature is the true one.
-    if not TYPE_CHECKING:
-
-        def copy(self, *, _extra_kwargs: Mapping[str, Any] | None = None, **options: Any) -> Self:
-            """The vendor's ``copy``: another client of the same session with some options changed."""
-            return super().copy(_extra_kwargs={**self._session_options, **(_extra_kwargs or {})}, **options)
-
-        with_options = copy
+class _SessionClient(SessionClient):
+    # The vendor's client puts /v1 before every path by itself.
+    _session_vendor = Vendor("anthropic", MISSING_KEY, _lacks_key, versioned=False)
 
 
 if TYPE_CHECKING:
 
     class AgentStateAnthropic(_SessionClient, Anthropic):
-        """See ``_define``."""
+        """See ``_DOC``."""
 
     class AsyncAgentStateAnthropic(_SessionClient, AsyncAnthropic):
-        """See ``_define``."""
+        """See ``_DOC``."""
 
 
 _DOC = """``anthropic.{vendor}`` whose calls are journaled by the proxy under one session.
@@ -109,26 +69,4 @@ def __getattr__(name: str) -> Any:
     """Define a client class on first use (PEP 562), since only then the vendor's package is needed."""
     if name not in _VENDOR:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault(name, _define(name))
-
-
-def _define(name: str) -> type:
-    try:
-        import anthropic
-    except ModuleNotFoundError as error:
-        if error.name != "anthropic":
-            raise
-        raise ModuleNotFoundError(
-            f"{name} needs the anthropic package: pip install 'agentstate-proxy[anthropic]'", name="anthropic"
-        ) from error
-    vendor = _VENDOR[name]
-    body = {"__module__": __name__, "__doc__": _DOC.format(vendor=vendor)}
-    return type(name, (_SessionClient, getattr(anthropic, vendor)), body)
-
-
-def _lacks_key(given: Any, options: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
-    if given or any(os.environ.get(name) for name in _VARIABLES):
-        return False
-    if any(options.get(name) is not None for name in _OTHER_CREDENTIALS):
-        return False
-    return not any(name.lower() in _CREDENTIAL_HEADERS for name in headers)
+    return globals().setdefault(name, define(name, _SessionClient, _VENDOR[name], _DOC))

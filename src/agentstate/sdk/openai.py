@@ -7,77 +7,36 @@ Invariant: a copy made by ``copy()`` or ``with_options()`` belongs to the same s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentstate.sdk import http
+from agentstate.sdk.client import SessionClient, Vendor, define
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from openai import AsyncOpenAI, OpenAI
 
 # Credentials that replace an API key; with one of these there is nothing to fill in.
 _OTHER_CREDENTIALS = ("admin_api_key", "workload_identity", "provider")
 
 
-class _SessionClient:
-    """The part that is equal in the plain and the async client; stands before the vendor's class."""
+def _lacks_key(given: Any, options: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
+    if given or os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_ADMIN_KEY"):
+        return False
+    return not any(options.get(name) for name in _OTHER_CREDENTIALS)
 
-    session_id: str
-    run_id: str
-    step_number: int
 
-    def __init__(
-        self,
-        session_id: str | None = None,
-        step_number: int = 0,
-        base_url: Any = None,
-        api_key: Any = None,
-        require_approval: bool = False,
-        fallback_model: str | Iterable[str] | None = None,
-        *,
-        default_headers: Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> None:
-        if not isinstance(fallback_model, str | None):
-            fallback_model = tuple(fallback_model)  # read here and again by every copy
-        where = http.target(
-            session_id, step_number, base_url, require_approval=require_approval, fallback_model=fallback_model
-        )
-        if _lacks_key(api_key, options):
-            api_key = http.MISSING_KEY
-        self.session_id, self.run_id, self.step_number = where.session_id, where.run_id, where.step_number
-        self._session_options: dict[str, Any] = {
-            "session_id": where.session_id,
-            "step_number": step_number,
-            "require_approval": require_approval,
-            "fallback_model": fallback_model,
-        }
-        super().__init__(  # type: ignore[call-arg]
-            base_url=where.base_url,
-            api_key=api_key,
-            default_headers=http.merged(where.headers, default_headers),
-            **options,
-        )
-
-    # Left to the vendor's class while types are checked, whose signature is the true one.
-    if not TYPE_CHECKING:
-
-        def copy(self, *, _extra_kwargs: Mapping[str, Any] | None = None, **options: Any) -> Self:
-            """The vendor's ``copy``: another client of the same session with some options changed."""
-            return super().copy(_extra_kwargs={**self._session_options, **(_extra_kwargs or {})}, **options)
-
-        with_options = copy
+class _SessionClient(SessionClient):
+    _session_vendor = Vendor("openai", http.MISSING_KEY, _lacks_key)
 
 
 if TYPE_CHECKING:
 
     class AgentStateOpenAI(_SessionClient, OpenAI):
-        """See ``_define``."""
+        """See ``_DOC``."""
 
     class AsyncAgentStateOpenAI(_SessionClient, AsyncOpenAI):
-        """See ``_define``."""
+        """See ``_DOC``."""
 
 
 _DOC = """``openai.{vendor}`` whose calls are journaled by the proxy under one session.
@@ -101,24 +60,4 @@ def __getattr__(name: str) -> Any:
     """Define a client class on first use (PEP 562), since only then the vendor's package is needed."""
     if name not in _VENDOR:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault(name, _define(name))
-
-
-def _define(name: str) -> type:
-    try:
-        import openai
-    except ModuleNotFoundError as error:
-        if error.name != "openai":
-            raise
-        raise ModuleNotFoundError(
-            f"{name} needs the openai package: pip install 'agentstate-proxy[openai]'", name="openai"
-        ) from error
-    vendor = _VENDOR[name]
-    body = {"__module__": __name__, "__doc__": _DOC.format(vendor=vendor)}
-    return type(name, (_SessionClient, getattr(openai, vendor)), body)
-
-
-def _lacks_key(given: Any, options: Mapping[str, Any]) -> bool:
-    if given or os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_ADMIN_KEY"):
-        return False
-    return not any(options.get(name) for name in _OTHER_CREDENTIALS)
+    return globals().setdefault(name, define(name, _SessionClient, _VENDOR[name], _DOC))

@@ -250,6 +250,11 @@ class Journal:
         """A job that the provider ran in the background ended, and how."""
         await self._write("finish_job", lambda conn: transactions.finish_job(conn, self._counters, job))
 
+    async def delete_job(self, session: int, answer_id: str, run: str, status: int) -> None:
+        """A run had a job deleted at its provider, which said so with ``status``. ``run``: its name."""
+        values = {"session": session, "id": answer_id, "run": run, "status": status, "now": clock.now()}
+        await self._write("delete_job", lambda conn: conn.execute(_SQL["delete_job"], values) and None)
+
     async def interrupt_step(self, step: int) -> None:
         """A step whose end could not be recorded is not in flight any more."""
 

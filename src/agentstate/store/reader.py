@@ -16,7 +16,7 @@ import zstandard
 
 from agentstate.core.branching import NO_LIMIT, Branch, lineage
 from agentstate.core.divergence import Unread
-from agentstate.core.model import Entry, RunState, SessionStatus, State
+from agentstate.core.model import Deletion, Entry, RunState, SessionStatus, State
 from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
 from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
@@ -207,6 +207,14 @@ class Reader:
             return None
         body = b"" if row[6] is None else self._content(row[4], row[5], row[6])
         return HeldRow(row[0], row[7], bool(row[1]), row[2], self.head_of(row[3]), body)
+
+    def deletion(self, session: int, answer_id: str, run: str = "") -> Deletion | None:
+        """Whether that answer was deleted at its provider, as a run of that name sees it."""
+        upto, mine, done = self._one("deletion", {"session": session, "id": answer_id, "run": run})
+        return None if upto is None else Deletion(upto, bool(mine), bool(done))
+
+    def was_given(self, run: int, step: int) -> bool:
+        return self._one("was_given", {"run": run, "step": step}) is not None
 
     def head_of(self, stored: bytes | None) -> bytes:
         if not stored:

@@ -147,6 +147,16 @@ create table held (                                -- answers that their provide
 ) strict, without rowid;
 create index held_step on held (step);
 
+create table deleted (                             -- jobs that were deleted at their provider, by which run
+    session     integer not null,
+    id          text    not null,                  -- the provider's name for it
+    run         text    not null,                  -- the run's name; empty: of no run
+    upto        integer not null,                  -- the last run of the session that had begun by then
+    status      integer not null,                  -- what the provider said: done, or 404 and 410: gone already
+    at          real    not null,
+    primary key (session, id, run)
+) strict, without rowid;
+
 create table label (                               -- of sessions
     session     integer not null references session (id),
     name        text    not null,

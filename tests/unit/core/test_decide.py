@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentstate.core.model import Entry, Match, ReplayMode, State
+from agentstate.core.model import Deletion, Entry, Match, ReplayMode, State
 from agentstate.core.replay import (
     NEVER_HISTORY,
     TRANSIENT,
@@ -20,6 +20,7 @@ from agentstate.core.replay import (
     decide,
     is_history,
     is_poison,
+    tells_end,
 )
 from tests.unit.core.profile import examples
 
@@ -260,3 +261,26 @@ def test_decision_is_a_miss_only_where_nothing_of_an_earlier_run_is_left(known: 
         for entry in known:
             free = not entry.mine and not entry.excluded and entry.run < NOW
             assert not free or entry.watched
+
+
+# --- polls of jobs ----------------------------------------------------------------------------------------------------
+
+
+def test_recorded_end_of_a_job_answers_every_poll_until_it_is_deleted() -> None:
+    assert tells_end(None, NOW, given=False) and tells_end(None, None, given=False)
+
+
+@pytest.mark.parametrize(
+    ("upto", "mine", "run", "given", "told"),
+    [
+        (BEFORE, False, NOW, True, True),
+        (BEFORE, True, NOW, True, False),  # it has deleted it too
+        (NOW, False, NOW, True, False),  # it lived beside the deletion
+        (BEFORE, False, NOW, False, False),  # it was not given the job by the journal
+        (BEFORE, False, None, True, False),
+    ],
+)
+def test_end_of_a_deleted_job_is_told_to_a_run_that_lives_through_it_again_only(
+    upto: int, mine: bool, run: int | None, given: bool, told: bool
+) -> None:
+    assert tells_end(Deletion(upto, mine, True), run, given) is told

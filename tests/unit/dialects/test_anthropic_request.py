@@ -228,7 +228,7 @@ def test_stream_and_plain_question_differ_in_shape_alone() -> None:
     assert (one.frame, one.items, one.context, one.path) == (two.frame, two.items, two.context, two.path)
 
 
-def test_query_does_not_count() -> None:
+def test_beta_in_the_query_does_not_count() -> None:
     body = encoded(BODIES["tools"])
     calls = [MESSAGES.parse("POST", "messages", body, query) for query in ("", "beta=true")]
     assert fingerprint.of(calls[0]) == fingerprint.of(calls[1])

@@ -105,6 +105,12 @@ select h.step, h.job, h.status, h.head, b.codec, b.size, b.data, s.number
 from held h join step s on s.id = h.step left join blob b on b.id = h.body
 where h.session = ? and h.id = ?;
 
+-- name: deletion
+select max(upto), max(run = :run), max(status < 300) from deleted where session = :session and id = :id;
+
+-- name: was_given
+select 1 from served where run = :run and step = :step;
+
 -- name: request
 select s.dialect, s.method, s.path, s.frame, s.node, s.fingerprint, s.tip from step s where s.id = ?;
 

@@ -89,6 +89,11 @@ on conflict (session, id) do update set step = excluded.step, job = excluded.job
 update held set status = :status, head = :head, body = :body, finished_at = :now where session = :session and id = :id and body is null
 returning step;
 
+-- name: delete_job
+insert into deleted (session, id, run, upto, status, at)
+values (:session, :id, :run, (select coalesce(max(id), 0) from run where session = :session), :status, :now)
+on conflict (session, id, run) do update set upto = excluded.upto, status = min(status, excluded.status), at = excluded.at;
+
 -- name: fail_job
 update step set state = 'failed' where id = :step and state = 'completed';
 
