@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -17,19 +18,18 @@ import msgspec
 from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import gemini_shape, volatile
 from agentstate.dialects.base import (
-    UNREADABLE,
     Blanked,
     Cache,
     Gate,
     Scrubbed,
     canonical,
     digest_of,
-    fields_of,
-    lenient,
-    place_of,
+    frame_key,
+    unquoted,
 )
 from agentstate.dialects.conversation import Conversations
 from agentstate.dialects.gemini_answer import ArrayGate, StreamGate, gemini_error, judge_plain
+from agentstate.dialects.reading import Fields, read_body
 from agentstate.errors import AgentStateError, BadRequest
 
 GENERATE = frozenset({"generateContent", "streamGenerateContent"})
@@ -46,7 +46,6 @@ _PATH = re.compile(
     r"(?:projects/[^/]+/locations/[^/]+/)?(?:publishers/[^/]+/)?"
     r"(?P<kind>models|tunedModels|endpoints)/(?P<name>[^/]+(?:/[^/]+)*):(?P<operation>\w+)/?"
 )
-_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 _COLLECTIONS = ("tunedModels/", "endpoints/")
 _SNAKE = re.compile(r"_([a-z0-9])")
 _CALLS = ("functionCall", "function_call")
@@ -62,16 +61,11 @@ def gemini_operation(path: str) -> tuple[str, str] | None:
     ``None``: no operation that a dialect here understands; those are ``GENERATE`` and ``PURE``. What is no base model
     keeps its collection in its name: ``tunedModels/x``, ``endpoints/7``.
     """
-    found = _PATH.fullmatch(_unquoted(path).strip("/"))
+    found = _PATH.fullmatch(unquoted(path).strip("/"))
     if found is None or found["operation"] not in GENERATE | PURE:
         return None
     named = found["name"] if found["kind"] == "models" else f"{found['kind']}/{found['name']}"
     return named, found["operation"]
-
-
-def _unquoted(text: str) -> str:
-    raw = text.encode("utf-8", "replace")
-    return _PERCENT.sub(lambda found: bytes([int(found[1], 16)]), raw).decode("utf-8", "replace")
 
 
 class Gemini:
@@ -89,18 +83,16 @@ class Gemini:
         stream = operation == "streamGenerateContent"
         shape = Shape(stream, array=stream and asked != "sse")
         name = f"{model}:generateContent" if model.startswith(_COLLECTIONS) else f"models/{model}:generateContent"
-        whose = _unquoted(path).find("projects/")
+        whose = unquoted(path).find("projects/")
         if whose >= 0 and model.startswith(_COLLECTIONS):
             # The same number names another model in another project.
-            name = _unquoted(path)[whose:].rpartition(":")[0] + ":generateContent"
-        whole = Call(self.name, method, name, body, b"", model=model, shape=shape)
-        fields = fields_of(body)
-        try:
-            if fields is not None:
-                return _parsed(whole, fields, rest)
-        except UNREADABLE as strict:
-            lenient(body, strict)
-        return _with(whole, digest_of((b"opaque", rest, body)))
+            name = unquoted(path)[whose:].rpartition(":")[0] + ":generateContent"
+        whole = Call(self.name, method, name, b"", b"", model=model, shape=shape)
+        return read_body(
+            body,
+            lambda kept, fields: _parsed(replace(whole, body=kept), fields, rest),
+            lambda kept: replace(whole, body=kept, frame=digest_of((b"opaque", rest, kept))),
+        )
 
     def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
         value = msgspec.json.decode(item.raw)
@@ -171,7 +163,7 @@ def _query(query: str) -> tuple[str, bytes]:
     """
     asked = ""
     parts: list[bytes] = []
-    for name, _, value in sorted(_unquoted(pair).partition("=") for pair in query.split("&")):
+    for name, _, value in sorted(unquoted(pair).partition("=") for pair in query.split("&")):
         plain = name.removeprefix("$")
         if plain == "alt":
             asked, _, value = value.partition(";")
@@ -181,12 +173,12 @@ def _query(query: str) -> tuple[str, bytes]:
     return asked, digest_of(parts)
 
 
-def _parsed(whole: Call, fields: dict[str, msgspec.Raw], query: bytes) -> Call:
+def _parsed(whole: Call, fields: Fields, query: bytes) -> Call:
     named: dict[str, list[bytes]] = {}
     for name, raw in sorted(fields.items()):
         plain = _SNAKE.sub(lambda found: found[1].upper(), name)
-        if plain not in DENIED and bytes(raw) != b"null":
-            named.setdefault(plain, []).append(bytes(raw))
+        if plain not in DENIED and raw != b"null":
+            named.setdefault(plain, []).append(raw)
     contents = named.pop("contents", [])
     context = tuple(_context(name, raw) for name in ("systemInstruction", "tools") for raw in named.pop(name, ()))
     frame, choices = _frame(named, query)
@@ -194,29 +186,17 @@ def _parsed(whole: Call, fields: dict[str, msgspec.Raw], query: bytes) -> Call:
     messages = _conversations.read(array) if array else None
     if messages is None:
         # Not a list of contents: the provider will say so. It still counts in the fingerprint.
-        return _with(whole, digest_of((frame, array)) if array else frame, choices, context)
-    before = separator = after = b""
-    if messages.split is not None:
-        start = place_of(array, whole.body)
-        before, separator, after = messages.split
-        before, after = whole.body[:start] + before, after + whole.body[start + len(array) :]
+        frame = digest_of((frame, array)) if array else frame
+        return replace(whole, frame=frame, choices=choices, context=context)
     return Call(
-        whole.dialect, whole.method, whole.path, whole.body, frame, messages.items, before, separator, after,
-        whole.model, choices, whole.shape, context=context,
-    )  # fmt: skip
-
-
-def _with(call: Call, frame: bytes, choices: int = 1, context: tuple[Item, ...] = ()) -> Call:
-    return Call(
-        call.dialect, call.method, call.path, call.body, frame, model=call.model, choices=choices, shape=call.shape,
-        context=context,
+        whole.dialect, whole.method, whole.path, whole.body, frame, messages.items,
+        *messages.around(array, whole.body), whole.model, choices, whole.shape, context=context,
     )  # fmt: skip
 
 
 def _frame(named: dict[str, list[bytes]], query: bytes) -> tuple[bytes, int]:
     """(digest of everything but contents, context and denied fields; number of candidates asked for)."""
-    key = query + b"".join(b"%d,%d:%b%b" % (len(name), len(raw), name.encode(), raw)
-                           for name, found in named.items() for raw in found)  # fmt: skip
+    key = query + frame_key((name.encode(), raw) for name, found in named.items() for raw in found)
     known = _frames.get(key)
     if known is not None:
         return known  # type: ignore[no-any-return]
