@@ -15,7 +15,7 @@ from agentstate import clock
 from agentstate.core.model import Call, Outcome, State, Verdict
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect
-from agentstate.dialects.credentials import scrubbed
+from agentstate.dialects.credentials import MARK, scrubbed
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded, kept_headers, packed_headers
 from agentstate.engine.request import Answer, Request, Told
@@ -117,7 +117,8 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
     """The answer to a poll; ``None``: this session knows no such job, and the request is passed through.
 
     Once the end of the job is recorded that is the answer; until then the provider is asked, and its answer kept if it
-    is the end.
+    is the end. Where credentials were taken out of the job's request it is left to ``follow`` to keep it, which knows
+    what to take out of the end.
     """
     session = parts.journal.facts.session(request.session)
     held = parts.journal.read.held(session.id, answer_id) if session is not None else None
@@ -136,7 +137,7 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
     question = Question("GET", request.path, request.query, job.headers, b"")
     async with parts.client.attempt(provider, question) as reply:
         answer = await _whole(parts, reply)
-        if reply.status < 300:
+        if reply.status < 300 and MARK.encode() not in body:
             await _kept(parts, job, reply.status, reply.headers, answer)
         return _told(reply.status, reply.headers, answer, held, Outcome.LIVE)
 
