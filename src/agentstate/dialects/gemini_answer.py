@@ -246,15 +246,14 @@ def _converted(value: Any, kind: type[_Kind]) -> _Kind | None:
         return None
 
 
-class StreamGate:
+class StreamGate(sse.Holding):
     """Reads a stream of server-sent events; see ``dialects.base.Gate``."""
 
-    __slots__ = ("_done", "_held", "_parser", "_reading")
+    __slots__ = ("_done", "_reading")
 
     def __init__(self) -> None:
-        self._parser = sse.Parser()
+        super().__init__()
         self._reading = _Reading()
-        self._held = False
         self._done = False
 
     @property
@@ -262,20 +261,8 @@ class StreamGate:
         """Gemini itself has no end marker; gateways that speak its format may send ``[DONE]``."""
         return self._done
 
-    def feed(self, data: bytes) -> bytes:
-        free = []
-        for event in self._parser.feed(data):
-            visible = self._read(event)
-            if self._held or not visible:
-                self._held = True
-            else:
-                free.append(event)
-        return b"".join(free)
-
     def finish(self) -> Verdict:
-        tail = self._parser.rest()
-        if tail.strip():
-            self._read(tail)
+        self._read_rest()
         return self._reading.verdict("stream")
 
     def heartbeat(self) -> bytes:
