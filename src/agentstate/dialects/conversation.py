@@ -14,7 +14,7 @@ import msgspec
 
 from agentstate.core.model import Item
 from agentstate.dialects.base import Cache, list_of, place_of, split_array
-from agentstate.dialects.credentials import Exposed, exposed
+from agentstate.dialects.concealing import Exposed, exposed
 
 _BEGINNING = 256  # bytes by which conversations are told apart
 _ALIKE = 4  # most of them with the same beginning that are kept

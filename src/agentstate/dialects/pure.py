@@ -19,7 +19,7 @@ from agentstate.dialects.base import (
     canonical,
     digest_of,
 )
-from agentstate.dialects.credentials import Exposed, exposed
+from agentstate.dialects.concealing import Exposed, exposed
 from agentstate.dialects.reading import Fields, read_body
 from agentstate.errors import AgentStateError
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from agentstate.core.model import Call
 from agentstate.dialects.base import UNREADABLE, fields_of, lenient
-from agentstate.dialects.credentials import Exposed, conceal, suspected
+from agentstate.dialects.concealing import Exposed, conceal, suspected
 
 Fields = dict[str, bytes]
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from agentstate.dialects.base import fields_of, list_of
-from agentstate.dialects.credentials import MARK, WITHHELD
+from agentstate.dialects.concealing import MARK, WITHHELD
 from agentstate.dialects.responses_answer import loaded
 from agentstate.errors import BadRequest
 

@@ -15,7 +15,7 @@ from agentstate import clock
 from agentstate.core.model import Call, Outcome, State, Verdict
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect
-from agentstate.dialects.credentials import MARK, scrubbed
+from agentstate.dialects.concealing import MARK, scrubbed
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded, kept_headers, packed_headers
 from agentstate.engine.request import Answer, Request, Told

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
 from agentstate.dialects.base import Dialect, Gate
-from agentstate.dialects.credentials import scrubbed
+from agentstate.dialects.concealing import scrubbed
 from agentstate.engine import held, jobs
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import packed_headers

@@ -8,7 +8,7 @@ from __future__ import annotations
 from urllib.parse import parse_qsl
 
 from agentstate.core.model import Call
-from agentstate.dialects.credentials import SHORTEST_SECRET
+from agentstate.dialects.concealing import SHORTEST_SECRET
 from agentstate.providers.client import Headers, Question
 
 _CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})

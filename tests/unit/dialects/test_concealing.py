@@ -9,7 +9,7 @@ import pytest
 
 from agentstate.core import fingerprint
 from agentstate.dialects import registry
-from agentstate.dialects.credentials import MARK, WITHHELD, conceal, scrubbed
+from agentstate.dialects.concealing import MARK, WITHHELD, conceal, scrubbed
 from tests.house.pages import REFERENCE, section, table
 
 KEY = "sk-test-0123456789"
