@@ -95,7 +95,8 @@ def test_demo_without_the_openai_package_says_how_to_install_it(tmp_path: Path) 
         "real = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name == 'openai' else real(name, *rest)\n"
     )
-    variables = clean_environment(tmp_path, {"PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"})
+    usual = clean_environment(tmp_path)["PYTHONPATH"]
+    variables = clean_environment(tmp_path, {"PYTHONPATH": f"{tmp_path}{os.pathsep}{usual}"})
     done = subprocess.run([*CLI, "demo"], env=variables, capture_output=True, text=True, timeout=BOUND_S, check=False)
     assert done.returncode == 1
     assert "pip install 'agentstate-proxy[openai]'" in done.stdout

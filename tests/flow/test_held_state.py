@@ -260,3 +260,68 @@ def test_end_of_a_job_that_repeats_a_credential_is_kept_without_it(tmp_path: Pat
         assert secret.encode() not in again.body
         assert proxy.stop() == 0
         assert secret.encode() not in b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+
+
+def test_end_of_a_job_that_repeats_a_credential_of_its_request_is_kept_by_nobody_who_cannot_know_it(
+    tmp_path: Path,
+) -> None:
+    secret = "sk-test-tool-5f1e0c77"
+    worker = Worker(looks=0, ended=response("resp_job", f"you sent {secret}"))
+    tools = [{"type": "mcp", "server_label": "m", "server_url": "https://mcp.example", "authorization": secret}]
+    with Upstream(worker) as upstream, Proxy(tmp_path, upstream.url) as proxy:
+        ask(proxy.client, "jobs", "a", input="work", background=True, tools=tools)
+        proxy.kill()
+        proxy.restart(command=CLI)
+        answers = [poll(proxy.client, "jobs", "b", "resp_job") for _ in range(2)]
+        assert [(answer.body, answer.outcome) for answer in answers] == [(worker.ended, "live")] * 2
+        assert proxy.stop() == 0
+        proxy.doctor()
+        assert secret.encode() not in b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+
+
+def test_poll_whose_answer_is_larger_than_allowed_is_an_error_and_is_not_kept(tmp_path: Path) -> None:
+    worker = Worker(looks=0, ended=response("resp_job", "x" * 20_000))
+    settings = {"server.max_answer_bytes": 10_000, "replay.follow_jobs_s": 0}
+    with Upstream(worker) as upstream, Proxy(tmp_path, upstream.url, settings=settings) as proxy:
+        ask(proxy.client, "jobs", "a", input="work", background=True)
+        large = poll(proxy.client, "jobs", "a", "resp_job")
+        assert large.status >= 500
+        assert "server.max_answer_bytes" in json.loads(large.body)["error"]["message"]
+        worker.ended = response("resp_job", "short")
+        assert poll(proxy.client, "jobs", "a", "resp_job").body == worker.ended
+        assert poll(proxy.client, "jobs", "a", "resp_job").outcome == "replay"
+
+
+def test_pointers_that_go_in_a_circle_get_the_providers_refusal(
+    upstream: Upstream, client: Client, session: str
+) -> None:
+    upstream.replies(plain(response("resp_a", "one")), plain(response("resp_b", "two")))
+    for text, before in (("first", "resp_b"), ("second", "resp_a")):
+        assert ask(client, session, "a", input=text, previous_response_id=before).status == 200
+    upstream.replies(plain(LOST, 404))
+    answer = ask(client, session, "a", input="third", previous_response_id="resp_b")
+    assert (answer.status, answer.body, upstream.calls) == (404, LOST, 3)
+
+
+def test_conversation_that_held_credentials_is_not_sent_without_them(
+    upstream: Upstream, client: Client, session: str
+) -> None:
+    remote = {"type": "mcp", "server_label": "m", "server_url": "https://mcp.example", "authorization": "sk-test-12345"}
+    said = [{"role": "user", "content": "hi"}, {"type": "additional_tools", "tools": [remote]}]
+    upstream.replies(plain(response("resp_1", "one")))
+    assert ask(client, session, "a", input=said).status == 200
+    upstream.replies(plain(LOST, 404))
+    answer = ask(client, session, "a", input="second", previous_response_id="resp_1")
+    assert (answer.status, answer.body, upstream.calls) == (404, LOST, 2)
+
+
+def test_request_sent_whole_in_place_of_a_lost_pointer_has_its_own_credentials(
+    upstream: Upstream, client: Client, session: str
+) -> None:
+    remote = {"type": "mcp", "server_label": "m", "server_url": "https://mcp.example", "authorization": "sk-test-12345"}
+    upstream.replies(plain(response("resp_1", "one")))
+    assert ask(client, session, "a", input="first", tools=[remote]).status == 200
+    upstream.replies(plain(LOST, 404), plain(response("resp_2", "two")))
+    assert ask(client, session, "a", input="second", tools=[remote], previous_response_id="resp_1").status == 200
+    whole = upstream.requests[-1].json()
+    assert whole["tools"] == [remote] and "previous_response_id" not in whole

@@ -37,7 +37,8 @@ def clean_environment(data: Path, more: Mapping[str, str] | None = None) -> dict
         if not name.startswith(("AGENTSTATE_", "OPENAI_", "ANTHROPIC_", "COV_"))
         and name.lower() not in ("http_proxy", "https_proxy", "all_proxy", "xdg_config_home", "xdg_data_home")
     }
-    kept |= {"AGENTSTATE_DATA": str(data), "HOME": str(data), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    kept |= {"AGENTSTATE_DATA": str(data), "HOME": str(data), "PYTHONUNBUFFERED": "1"}
+    kept["PYTHONPATH"] = f"{ROOT / 'src'}{os.pathsep}{ROOT}"  # the code beside these tests, whichever is installed
     return kept | dict(more or {})
 
 

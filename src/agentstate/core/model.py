@@ -98,10 +98,11 @@ class Call(NamedTuple):
     counts of the query, if anything does: ``responses?tenant=a``;
     ``frame`` is the digest of everything that can change the answer except ``context`` and the messages. ``context``:
     what stands beside the messages and may hold volatile text, as the system text and the tools do where they are
-    fields of their own. ``before`` + the items joined + ``after`` are the body's exact bytes.
-    ``pure``: equal requests have equal answers, so an answer may be given any number of times. ``secrets``: credentials
-    in the body, as they stand there, that are never to be stored and count in no digest. ``previous``: the id of
-    the answer at the provider that this request goes on from; ``background``: the answer is a job to be asked for.
+    fields of their own. ``body``: what was sent but for the credentials in it, which are never to be stored and count
+    in no digest; ``before`` + the items joined + ``after`` are its exact bytes. ``secrets``: those credentials, as an
+    answer might repeat them. ``pure``: equal requests have equal answers, so an answer may be given any number of
+    times. ``previous``: the id of the answer at the provider that this request goes on from; ``background``: the answer
+    is a job to be asked for.
     """
 
     dialect: str

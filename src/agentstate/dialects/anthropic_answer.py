@@ -131,17 +131,15 @@ def _call(place: int, block: _Block, arguments: str) -> ToolCall:
     return ToolCall(0, place, block.id or "", block.name or "", arguments or "{}")
 
 
-class StreamGate:
+class StreamGate(sse.Holding):
     """Reads a stream of one message event by event; see ``dialects.base.Gate``. ``kept``: the provider holds the
     answer under its id."""
 
-    __slots__ = ("_blocks", "_done", "_fault", "_held", "_id", "_index", "_kept", "_model", "_parser", "_started",
-                 "_stop_reason", "_usage")  # fmt: skip
+    __slots__ = ("_blocks", "_done", "_fault", "_id", "_index", "_kept", "_model", "_started", "_stop_reason", "_usage")
 
     def __init__(self, kept: bool = False) -> None:
-        self._parser = sse.Parser()
+        super().__init__()
         self._kept = kept
-        self._held = False
         self._done = False
         self._started = False
         self._fault = ""
@@ -156,21 +154,8 @@ class StreamGate:
     def done(self) -> bool:
         return self._done
 
-    def feed(self, data: bytes) -> bytes:
-        free = []
-        for piece in self._parser.feed(data):
-            visible = self._read(piece)
-            if self._held or not visible:
-                self._held = True
-            else:
-                free.append(piece)
-        return b"".join(free)
-
     def finish(self) -> Verdict:
-        tail = self._parser.rest()
-        if tail.strip():
-            # An end without its blank line: browsers' rule is to drop it, providers mean it.
-            self._read(tail)
+        self._read_rest()
         calls = tuple(open_.call() for open_ in self._blocks if is_agents(open_.block.type))
         last = self._blocks[-1].block.type if self._blocks else None
         unreadable, broken = _unreadable(calls, self._stop_reason, last)

@@ -21,18 +21,15 @@ from agentstate.dialects.base import (
     Blanked,
     Cache,
     Scrubbed,
-    bare,
     canonical,
     digest_of,
     fields_of,
     frame_key,
-    place_of,
-    read_body,
-    spelled,
     tool_set,
     unmarked,
 )
 from agentstate.dialects.conversation import Conversations
+from agentstate.dialects.reading import Fields, read_body
 from agentstate.errors import AgentStateError
 
 # Cannot change the answer: how it is delivered, whom it is for, what the provider's prompt cache keeps or tells of it,
@@ -55,7 +52,6 @@ class _Frame(msgspec.Struct, frozen=True):
     digest: bytes
     model: str
     previous: str
-    secrets: tuple[str, ...] = ()
 
 
 class AnthropicMessages:
@@ -68,33 +64,28 @@ class AnthropicMessages:
         path = query_of.asked(path, query, self.provider)
         return read_body(
             body,
-            lambda fields: self._parsed(method, path, body, fields),
-            lambda: _opaque(method, path, body),
+            lambda kept, fields: self._parsed(method, path, kept, fields),
+            lambda kept: _opaque(method, path, kept),
         )
 
-    def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
-        raw_messages = fields.pop("messages", None)
-        shape = Shape(bytes(fields.get("stream", b"")) == b"true")
+    def _parsed(self, method: str, path: str, body: bytes, fields: Fields) -> Call:
+        array = fields.pop("messages", b"")
+        shape = Shape(fields.get("stream") == b"true")
         context = _context(fields.pop("system", None), fields.pop("tools", None))
         frame = _frame(fields)
         digest = frame.digest
         items: tuple[Item, ...] = ()
-        before = separator = after = b""
-        if raw_messages is not None:
-            array = bytes(raw_messages)
+        around = b"", b"", b""
+        if array:
             messages = _conversations.read(array)
             if messages is None:
                 # Not a list of messages: the provider will say so. It still counts in the fingerprint.
                 digest = digest_of((digest, array))
             else:
-                items = messages.items
-            if messages is not None and messages.split is not None:
-                start = place_of(array, body)
-                before, separator, after = messages.split
-                before, after = body[:start] + before, after + body[start + len(array) :]
+                items, around = messages.items, messages.around(array, body)
         return Call(
-            self.name, method, path, body, digest, items, before, separator, after, frame.model,
-            shape=shape, context=context, previous=frame.previous, secrets=spelled(frame.secrets, body),
+            self.name, method, path, body, digest, items, *around, frame.model,
+            shape=shape, context=context, previous=frame.previous,
         )  # fmt: skip
 
     def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
@@ -169,16 +160,15 @@ def _opaque(method: str, path: str, body: bytes) -> Call:
 # --- the request ------------------------------------------------------------------------------------------------------
 
 
-def _frame(fields: dict[str, msgspec.Raw]) -> _Frame:
+def _frame(fields: Fields) -> _Frame:
     """Everything but the messages, the context and the denied fields."""
-    kept = [(name, bytes(raw)) for name, raw in sorted(fields.items()) if name not in DENIED]
+    kept = [(name, raw) for name, raw in sorted(fields.items()) if name not in DENIED]
     named = [(name.encode(), raw) for name, raw in kept]
     key = frame_key(named)
     known = _frames.get(key)
     if known is not None:
         return known  # type: ignore[no-any-return]
     parts: list[bytes] = []
-    secrets: list[str] = []
     model = previous = ""
     for name, raw in kept:
         value = msgspec.json.decode(raw)
@@ -188,10 +178,8 @@ def _frame(fields: dict[str, msgspec.Raw]) -> _Frame:
             model = value
         if name == "thread" and isinstance(value, dict) and isinstance(value.get("previous_message_id"), str):
             previous = value["previous_message_id"]
-        if name == "mcp_servers":
-            value, secrets = bare(value)
         parts += (name.encode(), canonical(value))
-    frame = _Frame(digest_of(parts), model, previous, tuple(secrets))
+    frame = _Frame(digest_of(parts), model, previous)
     _frames.put(key, frame)
     return frame
 
@@ -204,16 +192,16 @@ def _is_kept(call: Call) -> bool:
     return bytes(fields.get("thread", b"null")) != b"null"
 
 
-def _context(system: msgspec.Raw | None, tools: msgspec.Raw | None) -> tuple[Item, ...]:
+def _context(system: bytes | None, tools: bytes | None) -> tuple[Item, ...]:
     """The system text and the tools, which stand beside the messages."""
     parts = (
         (system, _systems, b"system", lambda value: canonical(_system_blocks(value))),
         (tools, _toolsets, b"tools", tool_set),
     )
     return tuple(
-        _part(bytes(raw), cache, tag, form)
+        _part(raw, cache, tag, form)
         for raw, cache, tag, form in parts
-        if raw is not None and bytes(raw) != b"null"  # which says no more than its absence
+        if raw is not None and raw != b"null"  # which says no more than its absence
     )
 
 

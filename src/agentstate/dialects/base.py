@@ -19,6 +19,7 @@ from agentstate.core.model import Call, Change, Item, OfferedTool, Shape, ToolRe
 from agentstate.errors import AgentStateError, BadRequest
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -168,9 +169,6 @@ def fields_of(body: bytes) -> dict[str, msgspec.Raw] | None:
         return None
 
 
-SHORTEST_SECRET = 8  # shorter ones would blot out ordinary text
-_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
-_SECRET_MEMBERS = frozenset({"authorization_token", "authorization", "headers"})
 # What a strict parser raises; the second and third also while it decodes a part of what it took as a whole.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -191,6 +189,12 @@ def lenient(body: bytes, strict: BaseException) -> dict[str, Any]:
 def _no_constant(name: str) -> None:
     """NaN and Infinity, which Python's parser takes, are not JSON."""
     raise ValueError(name)
+
+
+def unquoted(text: str) -> str:
+    """A path or query without its percent-encoding."""
+    raw = text.encode("utf-8", "replace")
+    return _PERCENT.sub(lambda found: bytes([int(found[1], 16)]), raw).decode("utf-8", "replace")
 
 
 def list_of(raw: msgspec.Raw | bytes) -> list[msgspec.Raw] | None:
@@ -259,38 +263,6 @@ class Cache:
             self._old, self._young, self._size = self._young, {}, 0
 
 
-def bare(servers: Any) -> tuple[Any, list[str]]:
-    """Remote tool servers (hosted MCP) as requests name them: without the credentials for them, and those.
-
-    They are ``authorization_token`` (Anthropic), ``authorization`` and such ``headers`` (OpenAI) of an entry as are
-    named like one.
-    """
-    if not isinstance(servers, list):
-        return servers, []
-    shown, secrets = [], []
-    for entry in servers:
-        if isinstance(entry, dict) and not _SECRET_MEMBERS.isdisjoint(entry):
-            headers = entry.get("headers")
-            named = headers if isinstance(headers, dict) else {}
-            kept = {name: value for name, value in named.items() if not _SECRET_HEADER.search(name)}
-            found = [entry.get("authorization_token"), entry.get("authorization")]
-            found += [value for name, value in named.items() if name not in kept]
-            secrets += [text for text in found if isinstance(text, str) and len(text) >= SHORTEST_SECRET]
-            entry = {name: value for name, value in entry.items() if name not in _SECRET_MEMBERS}
-            if kept:
-                entry["headers"] = kept
-        shown.append(entry)
-    return shown, secrets
-
-
-def scrubbed(data: bytes, secrets: Iterable[bytes]) -> bytes:
-    """The bytes without any of these credentials."""
-    for secret in secrets:
-        if secret in data:
-            data = data.replace(secret, b"[credential]")
-    return data
-
-
 def unmarked(value: Any) -> Any:
     """An object without nulls and cache marks, on its own level only: below may be a user's JSON schema or data."""
     if not isinstance(value, dict):
@@ -303,28 +275,6 @@ def tool_set(tools: Any) -> bytes:
     if not isinstance(tools, list):
         return canonical(tools)
     return b"set\0" + b"\0".join(sorted(canonical(unmarked(tool)) for tool in tools))
-
-
-def read_body(body: bytes, parsed: Callable[[dict[str, msgspec.Raw]], Call], opaque: Callable[[], Call]) -> Call:
-    """What ``parsed`` makes of the body's fields; ``opaque()`` where only a lenient parser takes it.
-
-    Raises ``BadRequest`` for what is not a JSON object.
-    """
-    fields = fields_of(body)
-    if fields is None:
-        return opaque()
-    try:
-        return parsed(fields)
-    except UNREADABLE as strict:
-        lenient(body, strict)
-        return opaque()
-
-
-def spelled(secrets: Iterable[str], body: bytes) -> tuple[bytes, ...]:
-    """Credentials as they may stand in a JSON body, whichever way it was escaped."""
-    ways = {way for text in secrets for way in (msgspec.json.encode(text)[1:-1], json.dumps(text).encode()[1:-1])}
-    ways |= {way.replace(b"/", b"\\/") for way in ways}
-    return tuple(sorted(way for way in ways if way in body))
 
 
 def frame_key(named: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from agentstate.core.model import Item
-from agentstate.dialects.base import Cache, list_of, split_array
+from agentstate.dialects.base import Cache, list_of, place_of, split_array
+from agentstate.dialects.concealing import Exposed, exposed
 
 _BEGINNING = 256  # bytes by which conversations are told apart
 _ALIKE = 4  # most of them with the same beginning that are kept
@@ -26,6 +27,15 @@ class Messages:
 
     items: tuple[Item, ...]
     split: tuple[bytes, bytes, bytes] | None
+
+    def around(self, array: bytes, body: bytes) -> tuple[bytes, bytes, bytes]:
+        """(before, separator, after) such that before + separator.join(raws) + after is ``body``, in which ``array``,
+        the list that was read, stands; empty where that is not uniform."""
+        if self.split is None:
+            return b"", b"", b""
+        start = place_of(array, body)
+        before, separator, after = self.split
+        return body[:start] + before, separator, after + body[start + len(array) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,10 @@ class Conversations:
         self._known: dict[bytes, deque[_Known]] = {}
 
     def read(self, array: bytes) -> Messages | None:
-        """``array``: valid JSON. ``None``: not a list of objects, or an empty one."""
+        """``array``: valid JSON. ``None``: not a list of objects, or an empty one.
+
+        Raises ``Exposed`` where a message brings tools with credentials.
+        """
         if len(array) < _SHORT:
             return self._anew(array)
         alike = self._known.get(array[:_BEGINNING])
@@ -108,6 +121,8 @@ class Conversations:
                 value = msgspec.json.decode(raw)
                 if not isinstance(value, dict):
                     return None
+                if "tools" in value and exposed(raw):
+                    raise Exposed
                 item = self._item_of(raw, value)
                 self._items.put(raw, item)
             items.append(item)

@@ -18,20 +18,17 @@ from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import gemini_shape, volatile
 from agentstate.dialects import query as query_of
 from agentstate.dialects.base import (
-    UNREADABLE,
     Blanked,
     Cache,
     Gate,
     Scrubbed,
     canonical,
     digest_of,
-    fields_of,
     frame_key,
-    lenient,
-    place_of,
 )
 from agentstate.dialects.conversation import Conversations
 from agentstate.dialects.gemini_answer import ArrayGate, StreamGate, gemini_error, judge_plain
+from agentstate.dialects.reading import Fields, read_body
 from agentstate.errors import AgentStateError, BadRequest
 
 GENERATE = frozenset({"generateContent", "streamGenerateContent"})
@@ -95,14 +92,12 @@ class Gemini:
             # The same number names another model in another project.
             name = _read(path)[whose:].rpartition(":")[0] + ":generateContent"
         name += f"?{counting}" if counting else ""
-        whole = Call(self.name, method, name, body, b"", model=model, shape=shape)
-        fields = fields_of(body)
-        try:
-            if fields is not None:
-                return _parsed(whole, fields)
-        except UNREADABLE as strict:
-            lenient(body, strict)
-        return _with(whole, digest_of((b"opaque", _NO_MORE, body)))
+        whole = Call(self.name, method, name, b"", b"", model=model, shape=shape)
+        return read_body(
+            body,
+            lambda kept, fields: _parsed(whole._replace(body=kept), fields),
+            lambda kept: whole._replace(body=kept, frame=digest_of((b"opaque", _NO_MORE, kept))),
+        )
 
     def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
         value = msgspec.json.decode(item.raw)
@@ -166,12 +161,12 @@ class Gemini:
 # --- the request ------------------------------------------------------------------------------------------------------
 
 
-def _parsed(whole: Call, fields: dict[str, msgspec.Raw]) -> Call:
+def _parsed(whole: Call, fields: Fields) -> Call:
     named: dict[str, list[bytes]] = {}
     for name, raw in sorted(fields.items()):
         plain = _SNAKE.sub(lambda found: found[1].upper(), name)
-        if plain not in DENIED and bytes(raw) != b"null":
-            named.setdefault(plain, []).append(bytes(raw))
+        if plain not in DENIED and raw != b"null":
+            named.setdefault(plain, []).append(raw)
     contents = named.pop("contents", [])
     context = tuple(_context(name, raw) for name in ("systemInstruction", "tools") for raw in named.pop(name, ()))
     frame, choices = _frame(named)
@@ -179,22 +174,11 @@ def _parsed(whole: Call, fields: dict[str, msgspec.Raw]) -> Call:
     messages = _conversations.read(array) if array else None
     if messages is None:
         # Not a list of contents: the provider will say so. It still counts in the fingerprint.
-        return _with(whole, digest_of((frame, array)) if array else frame, choices, context)
-    before = separator = after = b""
-    if messages.split is not None:
-        start = place_of(array, whole.body)
-        before, separator, after = messages.split
-        before, after = whole.body[:start] + before, after + whole.body[start + len(array) :]
+        frame = digest_of((frame, array)) if array else frame
+        return whole._replace(frame=frame, choices=choices, context=context)
     return Call(
-        whole.dialect, whole.method, whole.path, whole.body, frame, messages.items, before, separator, after,
-        whole.model, choices, whole.shape, context=context,
-    )  # fmt: skip
-
-
-def _with(call: Call, frame: bytes, choices: int = 1, context: tuple[Item, ...] = ()) -> Call:
-    return Call(
-        call.dialect, call.method, call.path, call.body, frame, model=call.model, choices=choices, shape=call.shape,
-        context=context,
+        whole.dialect, whole.method, whole.path, whole.body, frame, messages.items,
+        *messages.around(array, whole.body), whole.model, choices, whole.shape, context=context,
     )  # fmt: skip
 
 

@@ -107,10 +107,10 @@ class _Reading:
 
     def read(self, data: bytes) -> bool:
         """Take note of a chunk; whether it may be shown before the commit."""
+        if b'"function_call"' in data:
+            return self._read_odd(data)  # requests may spell it so, and clients read an answer that does
         try:
-            visible = self._take(_decode_chunk.decode(data))
-            # Requests may spell it so, and a client might read an answer that does.
-            return visible and b'"function_call"' not in data
+            return self._take(_decode_chunk.decode(data))
         except msgspec.ValidationError:
             return self._read_odd(data)
         except UNREADABLE:
@@ -185,7 +185,7 @@ class _Reading:
             known.append(_Growing(call))
 
     def _read_odd(self, data: bytes) -> bool:
-        """A JSON chunk whose fields have unusual types: held, and judged by what is usual in it."""
+        """A JSON chunk whose fields have unusual types or names: held, and judged by what is usual in it."""
         try:
             value = msgspec.json.decode(data)
         except UNREADABLE:
@@ -211,16 +211,31 @@ class _Reading:
 
 
 def _usual(candidate: dict[str, Any]) -> _Candidate:
-    """What can be understood of a candidate with fields of unusual types."""
-    index, reason = candidate.get("index"), candidate.get("finishReason")
+    """What can be understood of a candidate with fields of unusual types or names."""
+    index, reason = candidate.get("index"), candidate.get("finishReason", candidate.get("finish_reason"))
     content = candidate.get("content")
     parts = content.get("parts") if isinstance(content, dict) else None
-    calls = [part.get("functionCall") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    found = [_Part(_converted(call, Function) or Function()) for call in calls if call is not None]
+    found_parts = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    calls = [part.get(name) for part in found_parts for name in ("functionCall", "function_call")]
+    found = [_Part(_function(call)) for call in calls if call is not None]
     return _Candidate(
         index if isinstance(index, int) else 0,
         _Content(found),
         reason if reason is None or isinstance(reason, str | int) else str(reason),
+    )
+
+
+def _function(call: Any) -> Function:
+    """What can be understood of a function call with fields of unusual types or names."""
+    if not isinstance(call, dict):
+        return Function()
+    args, pieces = call.get("args"), call.get("partialArgs", call.get("partial_args"))
+    return Function(
+        str(call.get("id") or ""),
+        str(call.get("name") or ""),
+        msgspec.Raw(b"" if args is None else msgspec.json.encode(args)),
+        [piece for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else None,
+        call.get("willContinue", call.get("will_continue")) is True,
     )
 
 
@@ -231,15 +246,14 @@ def _converted(value: Any, kind: type[_Kind]) -> _Kind | None:
         return None
 
 
-class StreamGate:
+class StreamGate(sse.Holding):
     """Reads a stream of server-sent events; see ``dialects.base.Gate``."""
 
-    __slots__ = ("_done", "_held", "_parser", "_reading")
+    __slots__ = ("_done", "_reading")
 
     def __init__(self) -> None:
-        self._parser = sse.Parser()
+        super().__init__()
         self._reading = _Reading()
-        self._held = False
         self._done = False
 
     @property
@@ -247,20 +261,8 @@ class StreamGate:
         """Gemini itself has no end marker; gateways that speak its format may send ``[DONE]``."""
         return self._done
 
-    def feed(self, data: bytes) -> bytes:
-        free = []
-        for event in self._parser.feed(data):
-            visible = self._read(event)
-            if self._held or not visible:
-                self._held = True
-            else:
-                free.append(event)
-        return b"".join(free)
-
     def finish(self) -> Verdict:
-        tail = self._parser.rest()
-        if tail.strip():
-            self._read(tail)
+        self._read_rest()
         return self._reading.verdict("stream")
 
     def heartbeat(self) -> bytes:

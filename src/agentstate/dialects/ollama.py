@@ -22,13 +22,12 @@ from agentstate.dialects.base import (
     Scrubbed,
     canonical,
     digest_of,
-    fields_of,
     lenient,
-    place_of,
 )
 from agentstate.dialects.conversation import Conversations
 from agentstate.dialects.openai_answer import text_of
 from agentstate.dialects.openai_chat import OpenAIChat, item_of
+from agentstate.dialects.reading import Fields, read_body
 from agentstate.errors import AgentStateError
 
 # Cannot change the answer: how it is delivered, how long the model stays in memory after it.
@@ -49,12 +48,14 @@ class OllamaChat:
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
         path = query_of.asked(path, query, self.provider)
-        fields = fields_of(body)
-        try:
-            if fields is not None:
-                return self._parsed(method, path, body, fields)
-        except UNREADABLE as strict:
-            lenient(body, strict)
+        return read_body(
+            body,
+            lambda kept, fields: self._parsed(method, path, kept, fields),
+            lambda kept: self._opaque(method, path, kept),
+        )
+
+    def _opaque(self, method: str, path: str, body: bytes) -> Call:
+        """Valid JSON that only a lenient parser takes: its very bytes are its question."""
         value = lenient(body, ValueError("the request body is not valid JSON"))
         model = value.get("model")
         return Call(
@@ -62,9 +63,9 @@ class OllamaChat:
             shape=Shape(value.get("stream") is not False),
         )  # fmt: skip
 
-    def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
-        shape = Shape(bytes(fields.get("stream", b"")) != b"false")
-        raws = {name: bytes(raw) for name, raw in sorted(fields.items()) if bytes(raw) != b"null"}
+    def _parsed(self, method: str, path: str, body: bytes, fields: Fields) -> Call:
+        shape = Shape(fields.get("stream") != b"false")
+        raws = {name: raw for name, raw in sorted(fields.items()) if raw != b"null"}
         if path.partition("?")[0].endswith("generate"):
             prompt, array = raws.pop("prompt", b""), b""
         else:
@@ -82,13 +83,9 @@ class OllamaChat:
         if prompt:
             digest = sha256(canonical(msgspec.json.decode(prompt))).digest()
             items = (Item(prompt, sha256(prompt).digest(), digest, "user"),)
-        before = separator = after = b""
-        if messages is not None and messages.split is not None:
-            start = place_of(array, body)
-            before, separator, after = messages.split
-            before, after = body[:start] + before, after + body[start + len(array) :]
+        around = messages.around(array, body) if messages is not None else (b"", b"", b"")
         return Call(
-            self.name, method, path, body, frame, items, before, separator, after,
+            self.name, method, path, body, frame, items, *around,
             model if isinstance(model, str) else "", shape=shape, context=context,
         )  # fmt: skip
 

@@ -40,15 +40,14 @@ _decode_chunk = msgspec.json.Decoder(_Chunk)
 _NOTHING = (b"", b"null")
 
 
-class StreamGate:
+class StreamGate(sse.Holding):
     """Reads a chat stream event by event; see ``dialects.base.Gate``."""
 
-    __slots__ = ("_calls", "_choices", "_done", "_fault", "_finish", "_held", "_model", "_parser", "_seen", "_usage")
+    __slots__ = ("_calls", "_choices", "_done", "_fault", "_finish", "_model", "_seen", "_usage")
 
     def __init__(self, choices: int = 1) -> None:
-        self._parser = sse.Parser()
+        super().__init__()
         self._choices = choices
-        self._held = False
         self._done = False
         self._fault = ""
         self._model = ""
@@ -61,21 +60,8 @@ class StreamGate:
     def done(self) -> bool:
         return self._done
 
-    def feed(self, data: bytes) -> bytes:
-        free = []
-        for event in self._parser.feed(data):
-            visible = self._read(event)
-            if self._held or not visible:
-                self._held = True
-            else:
-                free.append(event)
-        return b"".join(free)
-
     def finish(self) -> Verdict:
-        tail = self._parser.rest()
-        if tail.strip():
-            # An end without its blank line: browsers' rule is to drop it, providers mean it.
-            self._read(tail)
+        self._read_rest()
         calls = tuple(
             ToolCall(choice, index, call["id"], call["name"], call["arguments"])
             for (choice, index), call in sorted(self._calls.items())
@@ -99,7 +85,6 @@ class StreamGate:
         return ""
 
     def _read(self, event: bytes) -> bool:
-        """Take note of an event; whether it may be shown before the commit."""
         data = sse.data_of(event)
         if data is None:
             return True

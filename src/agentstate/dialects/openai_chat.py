@@ -23,13 +23,12 @@ from agentstate.dialects.base import (
     digest_of,
     frame_key,
     openai_error,
-    place_of,
-    read_body,
     tool_set,
     unmarked,
 )
 from agentstate.dialects.conversation import Conversations
 from agentstate.dialects.openai_answer import StreamGate, judge_plain
+from agentstate.dialects.reading import Fields, read_body
 from agentstate.errors import AgentStateError
 
 # Cannot change the answer: how it is delivered, whom it is for, what the provider's prompt cache keeps.
@@ -64,32 +63,22 @@ class OpenAIChat:
         path = query_of.asked(path, query, self.provider)
         return read_body(
             body,
-            lambda fields: self._parsed(method, path, body, fields),
-            lambda: _opaque(method, path, body),
+            lambda kept, fields: self._parsed(method, path, kept, fields),
+            lambda kept: _opaque(method, path, kept),
         )
 
-    def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
-        raw_messages = fields.pop("messages", None)
-        shape = Shape(_flag(fields.get("stream")), _wants_usage(fields.get("stream_options")))
+    def _parsed(self, method: str, path: str, body: bytes, fields: Fields) -> Call:
+        array = fields.pop("messages", b"")
+        shape = Shape(fields.get("stream") == b"true", _wants_usage(fields.get("stream_options")))
         frame = _frame(fields)
-        array = b"" if raw_messages is None else bytes(raw_messages)
         messages = _conversations.read(array) if array else None
         if messages is None:
             # Not a list of messages: the provider will say so. What is there still counts in the fingerprint.
             digest = digest_of((frame.digest, array)) if array else frame.digest
-            return Call(
-                self.name, method, path, body, digest, model=frame.model, choices=frame.choices, shape=shape
-            )  # fmt: skip
-        if messages.split is None:
-            return Call(
-                self.name, method, path, body, frame.digest, messages.items,
-                model=frame.model, choices=frame.choices, shape=shape,
-            )  # fmt: skip
-        start = place_of(array, body)
-        before, separator, after = messages.split
+            return Call(self.name, method, path, body, digest, model=frame.model, choices=frame.choices, shape=shape)
         return Call(
-            self.name, method, path, body, frame.digest, messages.items,
-            body[:start] + before, separator, after + body[start + len(array) :], frame.model, frame.choices, shape,
+            self.name, method, path, body, frame.digest, messages.items, *messages.around(array, body), frame.model,
+            frame.choices, shape,
         )  # fmt: skip
 
     def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
@@ -147,11 +136,7 @@ def _opaque(method: str, path: str, body: bytes) -> Call:
     )  # fmt: skip
 
 
-def _flag(raw: msgspec.Raw | None) -> bool:
-    return raw is not None and bytes(raw) == b"true"
-
-
-def _wants_usage(raw: msgspec.Raw | None) -> bool:
+def _wants_usage(raw: bytes | None) -> bool:
     if raw is None:
         return False
     try:
@@ -164,9 +149,9 @@ def _wants_usage(raw: msgspec.Raw | None) -> bool:
 # --- the request ------------------------------------------------------------------------------------------------------
 
 
-def _frame(fields: dict[str, msgspec.Raw]) -> _Frame:
+def _frame(fields: Fields) -> _Frame:
     """Everything but the messages and the denied fields."""
-    kept = [(name, bytes(raw)) for name, raw in sorted(fields.items()) if name not in DENIED]
+    kept = [(name, raw) for name, raw in sorted(fields.items()) if name not in DENIED]
     named = [(name.encode(), raw) for name, raw in kept]
     key = frame_key(named)
     known = _frames.get(key)

@@ -15,17 +15,16 @@ from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import openai_shape, sse, volatile
 from agentstate.dialects import query as query_of
 from agentstate.dialects.base import (
-    UNREADABLE,
     Blanked,
     Scrubbed,
     canonical,
     digest_of,
-    fields_of,
     lenient,
     openai_error,
 )
 from agentstate.dialects.openai_answer import StreamGate, judge_plain
 from agentstate.dialects.openai_chat import DENIED
+from agentstate.dialects.reading import Fields, read_body
 from agentstate.errors import AgentStateError
 
 _DONE = sse.encode(b"[DONE]")
@@ -43,18 +42,15 @@ class OpenAICompletions:
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
         path = query_of.asked(path, query, self.provider)
-        fields = fields_of(body)
-        try:
-            if fields is not None:
-                return self._parsed(method, path, body, fields)
-        except UNREADABLE as strict:
-            lenient(body, strict)
-        return self._opaque(method, path, body)
+        return read_body(
+            body,
+            lambda kept, fields: self._parsed(method, path, kept, fields),
+            lambda kept: self._opaque(method, path, kept),
+        )
 
-    def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
-        stream = bytes(fields.get("stream", b"")) == b"true"
-        shape = Shape(stream, _wants_usage(fields.get("stream_options")))
-        raw = bytes(fields.pop("prompt", b"null"))
+    def _parsed(self, method: str, path: str, body: bytes, fields: Fields) -> Call:
+        shape = Shape(fields.get("stream") == b"true", _wants_usage(fields.get("stream_options")))
+        raw = fields.pop("prompt", b"null")
         prompt = msgspec.json.decode(raw)
         values = {name: msgspec.json.decode(found) for name, found in sorted(fields.items()) if name not in DENIED}
         parts = [
@@ -120,7 +116,7 @@ class OpenAICompletions:
         return sse.encode(openai_error(error))
 
 
-def _wants_usage(raw: msgspec.Raw | None) -> bool:
+def _wants_usage(raw: bytes | None) -> bool:
     if raw is None:
         return False
     try:

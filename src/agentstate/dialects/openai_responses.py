@@ -19,16 +19,13 @@ from agentstate.dialects.base import (
     Blanked,
     Cache,
     Scrubbed,
-    bare,
     canonical,
     digest_of,
     frame_key,
     openai_error,
-    place_of,
-    read_body,
-    spelled,
 )
 from agentstate.dialects.conversation import Conversations
+from agentstate.dialects.reading import Fields, read_body
 from agentstate.dialects.responses_answer import ResponsesGate, judge_plain, loaded
 from agentstate.dialects.responses_event import failed_events
 from agentstate.errors import AgentStateError
@@ -71,18 +68,18 @@ class OpenAIResponses:
         path = query_of.asked(path, query, self.provider)
         return read_body(
             body,
-            lambda fields: self._parsed(method, path, body, fields),
-            lambda: _opaque(method, path, body),
+            lambda kept, fields: self._parsed(method, path, kept, fields),
+            lambda kept: _opaque(method, path, kept),
         )
 
-    def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
-        raw_input = bytes(fields.pop("input", b""))
-        shape = Shape(bytes(fields.get("stream", b"")) == b"true")
+    def _parsed(self, method: str, path: str, body: bytes, fields: Fields) -> Call:
+        raw_input = fields.pop("input", b"")
+        shape = Shape(fields.get("stream") == b"true")
         context = _context(fields)
         frame = _frame(fields)
         digest = frame.digest
         items: tuple[Item, ...] = ()
-        before = separator = after = b""
+        around = b"", b"", b""
         if raw_input[:1] == b'"':
             items = (_said(raw_input),)
         elif raw_input not in (b"", b"null"):
@@ -91,14 +88,10 @@ class OpenAIResponses:
                 # Not a list of items: the provider will say so. It still counts in the fingerprint.
                 digest = digest_of((digest, raw_input))
             else:
-                items = found.items
-                if found.split is not None:
-                    start = place_of(raw_input, body)
-                    before, separator, after = found.split
-                    before, after = body[:start] + before, after + body[start + len(raw_input) :]
+                items, around = found.items, found.around(raw_input, body)
         return Call(
-            self.name, method, path, body, digest, items, before, separator, after, frame.model, 1, shape, False,
-            context, frame.previous, frame.background, _secrets(context, body),
+            self.name, method, path, body, digest, items, *around, frame.model, 1, shape, False, context,
+            frame.previous, frame.background,
         )  # fmt: skip
 
     def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
@@ -164,9 +157,9 @@ def _opaque(method: str, path: str, body: bytes) -> Call:
 # --- the request ------------------------------------------------------------------------------------------------------
 
 
-def _frame(fields: dict[str, msgspec.Raw]) -> _Frame:
+def _frame(fields: Fields) -> _Frame:
     """Everything but the input, the context and the denied fields."""
-    kept = [(name, bytes(raw)) for name, raw in sorted(fields.items()) if name not in DENIED]
+    kept = [(name, raw) for name, raw in sorted(fields.items()) if name not in DENIED]
     named = [(name.encode(), raw) for name, raw in kept]
     key = frame_key(named)
     known = _frames.get(key)
@@ -190,11 +183,11 @@ def _frame(fields: dict[str, msgspec.Raw]) -> _Frame:
     return frame
 
 
-def _context(fields: dict[str, msgspec.Raw]) -> tuple[Item, ...]:
+def _context(fields: Fields) -> tuple[Item, ...]:
     """The instructions and the tools, taken out of ``fields`` where they are a text and a list, as they should be."""
     found = []
     for name, start in (("instructions", b'"'), ("tools", b"[")):
-        raw = bytes(fields.get(name, b""))
+        raw = fields.get(name, b"")
         if raw[:1] != start:
             continue
         item = _contexts.get(raw)
@@ -209,16 +202,8 @@ def _context(fields: dict[str, msgspec.Raw]) -> tuple[Item, ...]:
 
 
 def _tools(tools: list[Any]) -> bytes:
-    """The tool set: its order cannot change the answer, nor can marks of the prompt cache or keys of remote tools."""
-    return b"\0".join(sorted(canonical(_unmarked(tool)) for tool in bare(tools)[0]))
-
-
-def _secrets(context: tuple[Item, ...], body: bytes) -> tuple[bytes, ...]:
-    """The credentials for remote tools that the tool set holds."""
-    for part in context:
-        if part.raw[:1] == b"[" and b'"mcp"' in part.raw:
-            return spelled(bare(msgspec.json.decode(part.raw))[1], body)
-    return ()
+    """The tool set: its order cannot change the answer, nor can marks of the prompt cache."""
+    return b"\0".join(sorted(canonical(_unmarked(tool)) for tool in tools))
 
 
 def _unmarked(value: Any) -> Any:
@@ -332,7 +317,7 @@ def _mask_descriptions(value: Any, literals: list[str]) -> None:
 def _scrubbed_tools(tools: list[Any]) -> Scrubbed:
     """The tool set masked; its literals in the order of the masked tools, whatever order they were sent in."""
     found = []
-    for tool in bare(tools)[0]:
+    for tool in tools:
         literals: list[str] = []
         shown = _unmarked(tool)
         _mask_descriptions(shown, literals)

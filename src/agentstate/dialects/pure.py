@@ -14,17 +14,14 @@ from agentstate.core.model import Call, Item, Shape, Verdict
 from agentstate.dialects import query as query_of
 from agentstate.dialects import sse
 from agentstate.dialects.base import (
-    UNREADABLE,
     Blanked,
     Gate,
     Scrubbed,
-    bare,
     canonical,
     digest_of,
-    fields_of,
-    lenient,
-    spelled,
 )
+from agentstate.dialects.concealing import Exposed, exposed
+from agentstate.dialects.reading import Fields, read_body
 from agentstate.errors import AgentStateError
 
 DENIED = frozenset({"user", "metadata", "safety_identifier"})
@@ -40,17 +37,14 @@ class Pure:
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
         path = query_of.asked(path, query, self.provider)
-        fields = fields_of(body)
-        try:
-            if fields is not None:
-                return self._parsed(method, path, body, fields)
-        except UNREADABLE as strict:
-            lenient(body, strict)
-        return Call(self.name, method, path, body, digest_of((b"opaque", body)), pure=True)
+        return read_body(
+            body,
+            lambda kept, fields: self._parsed(method, path, kept, fields),
+            lambda kept: Call(self.name, method, path, kept, digest_of((b"opaque", kept)), pure=True),
+        )
 
-    def _parsed(self, method: str, path: str, body: bytes, fields: dict[str, msgspec.Raw]) -> Call:
+    def _parsed(self, method: str, path: str, body: bytes, fields: Fields) -> Call:
         parts: list[bytes] = []
-        secrets: list[str] = []
         model = ""
         for name, raw in sorted(fields.items()):
             value = msgspec.json.decode(raw)
@@ -58,12 +52,10 @@ class Pure:
                 continue
             if name == "model" and isinstance(value, str):
                 model = value
-            if name in ("tools", "mcp_servers"):
-                value, found = bare(value)
-                secrets += found
+            if name in ("input", "messages") and b'"tools"' in raw and exposed(raw):
+                raise Exposed
             parts += (name.encode(), canonical(value))
-        kept = spelled(secrets, body)
-        return Call(self.name, method, path, body, digest_of(parts), model=model, pure=True, secrets=kept)
+        return Call(self.name, method, path, body, digest_of(parts), model=model, pure=True)
 
     def scrubbed(self, item: Item, user_text: bool) -> Scrubbed:
         raise AssertionError("pure endpoints have no messages")

@@ -74,15 +74,14 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _decode_response = msgspec.json.Decoder(Response)
 
 
-class ResponsesGate:
+class ResponsesGate(sse.Holding):
     """Reads a Responses stream event by event; see ``dialects.base.Gate``."""
 
-    __slots__ = ("_added", "_beat", "_body", "_done", "_ended", "_fault", "_finished", "_held", "_last", "_parser")
+    __slots__ = ("_added", "_beat", "_body", "_done", "_ended", "_fault", "_finished", "_last")
 
     def __init__(self, call: Call) -> None:
+        super().__init__()
         self._body = call.body
-        self._parser = sse.Parser()
-        self._held = False
         self._done = False
         self._fault = ""
         self._last: Event | None = None  # the event that was read last, where it speaks of the whole response
@@ -109,9 +108,7 @@ class ResponsesGate:
         return b"".join(free)
 
     def finish(self) -> Verdict:
-        tail = self._parser.rest()
-        if tail.strip():
-            self._read(tail)  # an end without its blank line: browsers' rule is to drop it, providers mean it
+        self._read_rest()
         if self._fault:
             return Verdict(self._fault)
         if self._ended is None:

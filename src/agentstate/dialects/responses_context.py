@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from agentstate.dialects.base import fields_of, list_of
+from agentstate.dialects.concealing import MARK, WITHHELD
 from agentstate.dialects.responses_answer import loaded
 from agentstate.errors import BadRequest
 
@@ -28,8 +29,8 @@ def transcript(chain: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
 
     ``chain``: (request body, plain answer body) pairs, oldest first; each request but the first points to the answer
     before it, and ``body`` to the last. Reasoning that only its provider could read in full is left out. Raises
-    ``BadRequest`` where the chain does not hold all that was said: it begins with a pointer, or a body is no JSON
-    object.
+    ``BadRequest`` where the chain does not hold all that was said: it begins with a pointer, credentials were taken out
+    of it, or a body is no JSON object.
     """
     items: list[bytes] = []
     for place, (request, answer) in enumerate(chain):
@@ -38,8 +39,11 @@ def transcript(chain: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
             raise BadRequest("the conversation goes on from an answer that the journal does not hold; begin it anew")
         if _names(said, "conversation"):
             raise BadRequest("the conversation is held by the provider alone; send its messages in the input instead")
-        items += _sendable(_inputs(said))
-        items += _sendable(list_of(_fields(answer).get("output", msgspec.Raw(b"null"))) or ())
+        outputs = list_of(_fields(answer).get("output", msgspec.Raw(b"null"))) or ()
+        spoken = [bytes(raw) for raw in (*_inputs(said), *outputs)]
+        if WITHHELD in said or any(MARK.encode() in raw for raw in spoken):
+            raise BadRequest("the conversation held credentials, which are not kept; begin it anew")
+        items += _sendable(spoken)
     present = _fields(body)
     items += _sendable(_inputs(present))
     array = b"[" + b",".join(items) + b"]"

@@ -1,4 +1,4 @@
-"""Owns the framing of server-sent events. Must not interpret their data.
+"""Owns the framing of server-sent events, and keeping events back. Must not interpret their data.
 
 Invariant: the raw bytes of all events and the rest, joined, are the bytes that were fed, however they were cut.
 """
@@ -51,6 +51,36 @@ class Parser:
     def rest(self) -> bytes:
         """What came after the last complete event."""
         return self._rest
+
+
+class Holding:
+    """What gates of streams of events share: an event that may not be shown yet keeps back all that follows it."""
+
+    __slots__ = ("_held", "_parser")
+
+    def __init__(self) -> None:
+        self._parser = Parser()
+        self._held = False
+
+    def feed(self, data: bytes) -> bytes:
+        free = []
+        for event in self._parser.feed(data):
+            visible = self._read(event)
+            if self._held or not visible:
+                self._held = True
+            else:
+                free.append(event)
+        return b"".join(free)
+
+    def _read(self, event: bytes) -> bool:
+        """Take note of an event; whether it may be shown before the commit."""
+        raise NotImplementedError
+
+    def _read_rest(self) -> None:
+        """An end without its blank line: browsers' rule is to drop it, providers mean it."""
+        tail = self._parser.rest()
+        if tail.strip():
+            self._read(tail)
 
 
 def data_of(event: bytes) -> bytes | None:

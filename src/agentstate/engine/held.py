@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from agentstate.core.model import Call, Shape
+from agentstate.core.model import Shape
 from agentstate.dialects import registry, responses_context
 from agentstate.engine.core import Parts
 from agentstate.errors import BadRequest
@@ -16,16 +16,17 @@ log = logging.getLogger("agentstate")
 _LONGEST = 2000  # answers that are walked back
 
 
-def restored(parts: Parts, session: int, call: Call, status: int, refusal: bytes) -> bytes | None:
-    """The body with the whole transcript in the place of a pointer to an answer that the provider says it has lost.
+def restored(parts: Parts, session: int, first: str, sent: bytes, status: int, refusal: bytes) -> bytes | None:
+    """The body ``sent`` with the whole transcript in the place of its pointer to an answer that the provider says it
+    has lost, and whose name is ``first``.
 
     ``None``: it does not say that, or the journal does not hold every answer on the way.
     """
-    if not call.previous or not responses_context.is_lost(status, refusal):
+    if not first or not responses_context.is_lost(status, refusal):
         return None
     read = parts.journal.read
     chain: list[tuple[bytes, bytes]] = []
-    previous = call.previous
+    previous = first
     seen: set[str] = set()
     while previous and len(chain) < _LONGEST and previous not in seen:
         seen.add(previous)
@@ -40,7 +41,7 @@ def restored(parts: Parts, session: int, call: Call, status: int, refusal: bytes
         chain.append((asked, body))
         previous = dialect.parse(method, path, asked).previous
     try:
-        return responses_context.transcript(chain[::-1], call.body)
+        return responses_context.transcript(chain[::-1], sent)
     except BadRequest as error:
-        log.warning("the conversation before answer %s cannot be sent whole: %s", call.previous, error)
+        log.warning("the conversation before answer %s cannot be sent whole: %s", first, error)
         return None

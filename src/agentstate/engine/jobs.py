@@ -15,7 +15,8 @@ from agentstate import clock
 from agentstate.core import replay
 from agentstate.core.model import Call, Outcome, State, Verdict
 from agentstate.dialects import registry
-from agentstate.dialects.base import Dialect, scrubbed
+from agentstate.dialects.base import Dialect
+from agentstate.dialects.concealing import MARK, scrubbed
 from agentstate.engine import identity
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded, kept_headers, packed_headers
@@ -126,7 +127,8 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
     """The answer to a poll; ``None``: this session knows no such job, and the request is passed through.
 
     Once the end of the job is recorded that is the answer; until then, and after it was deleted, the provider is asked,
-    and its answer kept if it is the end.
+    and its answer kept if it is the end. Where credentials were taken out of the job's request it is left to ``follow``
+    to keep it, which knows what to take out of the end.
     """
     found = _known(parts, request, answer_id)
     if found is None:
@@ -145,7 +147,7 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
     )  # fmt: skip
     async with parts.client.attempt(provider, question) as reply:
         answer = await _whole(parts, reply)
-        if reply.status < 300:
+        if reply.status < 300 and MARK.encode() not in body:
             await _kept(parts, job, reply.status, reply.headers, answer)
         return _told(reply.status, reply.headers, answer, held, Outcome.LIVE)
 

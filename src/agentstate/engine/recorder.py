@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
-from agentstate.dialects.base import Dialect, Gate, scrubbed
+from agentstate.dialects.base import Dialect, Gate
+from agentstate.dialects.concealing import scrubbed
 from agentstate.engine import held, jobs
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import packed_headers
@@ -200,7 +201,10 @@ async def _refusal(job: Job, reply: Reply) -> None:
         _take(job, chunk)
     body = b"".join(job.received)
     error = f"HTTP {reply.status}: {body[:500].decode('utf-8', 'replace')}"
-    whole = None if job.restored else held.restored(job.parts, job.live.session, job.call, reply.status, body)
+    whole = None
+    if not job.restored:
+        lost, sent = job.call.previous, job.question.body
+        whole = held.restored(job.parts, job.live.session, lost, sent, reply.status, body)
     if whole is not None:
         await _with_transcript(job, whole, body, error)
         return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from agentstate.core.model import Call
 from agentstate.dialects import query as query_of
-from agentstate.dialects.base import SHORTEST_SECRET
+from agentstate.dialects.concealing import SHORTEST_SECRET
 from agentstate.dialects.credentials import HEADERS
 from agentstate.providers.client import Headers, Question
 

@@ -14,7 +14,6 @@ import zstandard
 
 from agentstate.core.model import Call
 from agentstate.core.prefixes import Prefixes
-from agentstate.dialects.base import scrubbed
 from agentstate.store.counters import Counters
 from agentstate.store.sqlite import named
 
@@ -112,15 +111,12 @@ def _deepest(conn: sqlite3.Connection, counters: Counters, hashes: Sequence[byte
 
 
 def frame_of(call: Call) -> bytes:
-    """The body around its messages: three parts, the first two with their length before them. No credentials."""
+    """The body around its messages: three parts, the first two with their length before them."""
     if not call.items or not call.before:
         parts = (call.body, b"")
         rest = b""
     else:
         parts, rest = (call.before, call.separator), call.after
-    if call.secrets:
-        parts = (scrubbed(parts[0], call.secrets), scrubbed(parts[1], call.secrets))
-        rest = scrubbed(rest, call.secrets)
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts) + rest
 
 

@@ -350,3 +350,27 @@ def test_elements_and_the_rest_are_the_bytes_that_were_fed() -> None:
     assert stream.startswith(b"".join(piece for piece, _ in found))
     assert [json.loads(element) for _, element in found] == CALLS
     assert (reader.unclosed(), reader.fault, reader.closed) == ("", "", True)
+
+
+SNAKE = [chunk(text("Let me see.")), chunk({"function_call": {"name": "mail", "id": "id-1", "args": {"to": "x"}}}),
+         chunk(text("after")), chunk(finish="STOP", usageMetadata=USAGE)]  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [events(SNAKE), array(SNAKE)], ids=["events", "array"])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_call_in_snake_case_and_what_follows_it_are_not_seen_before_the_commit(stream: bytes, size: int) -> None:
+    free, verdict, _ = fed([stream[at : at + size] for at in range(0, len(stream), size)])
+    assert b"Let me see." in free
+    assert b"mail" not in free and b"after" not in free
+    assert verdict.fault == ""
+    assert [(found.name, found.call_id, json.loads(found.arguments)) for found in verdict.calls] == [
+        ("mail", "id-1", {"to": "x"})
+    ]
+    assert (verdict.finish, json.loads(verdict.usage), verdict.model) == (("STOP",), USAGE, "gemini-test-1")
+
+
+def test_call_in_snake_case_of_a_plain_answer_is_found() -> None:
+    part = {"function_call": {"name": "mail", "args": {"to": "x"}}}
+    verdict = judge_plain(json.dumps(chunk(text("hi"), part, call("look"), finish="STOP")).encode())
+    assert verdict.fault == ""
+    assert [found.name for found in verdict.calls] == ["mail", "look"]
