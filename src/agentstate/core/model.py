@@ -190,6 +190,7 @@ class Entry:
     ``retry_key``: digest of the idempotency key of its request. ``broken``: its tool arguments do not parse. ``tries``:
     how often the request had been sent to get it, as far as this proxy knows. ``fresh``: it was completed a moment ago,
     and the proxy has been up since. ``lost``: the proxy ended before it was known whether the run's reader had it all.
+    ``unreleased``: a person has yet to decide about its answer, so nobody has it.
     """
 
     step: int
@@ -212,6 +213,7 @@ class Entry:
     tries: int = 0
     fresh: bool = False
     lost: bool = False
+    unreleased: bool = False
 
 
 class Action(StrEnum):
@@ -229,6 +231,17 @@ class OnReject(StrEnum):
     ``error``: a refusal with status 403, or an error event.
     """
 
+    MESSAGE = "message"
+    CONTINUE = "continue"
+    ERROR = "error"
+
+
+class Release(StrEnum):
+    """How an answer that was held is given: as it came or with edited calls, with a text in the place of refused calls,
+    by what the model says to the refusal, or as an error."""
+
+    HELD = "held"
+    ANSWER = "answer"
     MESSAGE = "message"
     CONTINUE = "continue"
     ERROR = "error"

@@ -11,22 +11,23 @@ import json
 import logging
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from agentstate import clock
-from agentstate.core import lifecycle
+from agentstate.core import approval, lifecycle
+from agentstate.core.approval import Vote
 from agentstate.core.branching import lineage
 from agentstate.core.model import RunState, SessionStatus, State
 from agentstate.errors import Conflict, StoreError, StoreReadOnly
-from agentstate.store import transactions
+from agentstate.store import decisions, transactions
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
 from agentstate.store.reader import Reader
-from agentstate.store.rows import Begun, Ending, FinishedJob, NewRunRow, NewStep, SessionRow
+from agentstate.store.rows import Begun, Ending, FinishedJob, NewRunRow, NewStep, Released, SessionRow
 from agentstate.store.sqlite import named
 from agentstate.store.writer import Writer
 
@@ -245,6 +246,70 @@ class Journal:
             await self._writer.submit("end_step", work, alone=alone)
         else:
             await self._writer.submit("fail_step", work, durable=False, alone=alone)
+
+    def hold_step(self, new: NewStep) -> asyncio.Future[Begun]:
+        """A question waits for a person before it is sent; on disk before anybody is told."""
+        return self._writer.submit(
+            "hold_step",
+            lambda conn: transactions.hold_step(conn, self._counters, new),
+            size=len(new.call.body),
+            then=lambda: self._began(new),
+        )
+
+    async def send_held(self, step: int, new: NewStep) -> Begun:
+        """A question that waited is about to be sent. Raises ``StepTaken`` when its state has changed."""
+        return await self._write(
+            "send_held",
+            lambda conn: transactions.send_held(conn, new, step),
+            durable=False,
+            then=lambda: self._began(new),
+        )
+
+    async def refuse_step(self, ending: Ending, said: str) -> None:
+        """A question that waited is not sent: the refusal is its answer. Raises ``StepTaken``."""
+        await self._write("refuse_step", lambda conn: transactions.refuse_step(conn, self._counters, ending, said))
+
+    # --- approvals ---
+
+    async def decide(self, key: str, vote: Vote, reason: str) -> tuple[approval.Verdict, bool]:
+        """Count what a person says about an approval: (what that came to, whether nothing of its step is pending).
+
+        The row itself says what was decided. Raises ``NotFound``."""
+        return await self._write(
+            "decide", lambda conn: decisions.decide(conn, self._counters, self.read, key, vote, reason)
+        )
+
+    async def expire(self, keys: Sequence[str]) -> None:
+        """The time of pending approvals is over: they are refused."""
+
+        def work(conn: sqlite3.Connection) -> None:
+            for key in keys:
+                decisions.expire(conn, key)
+
+        await self._write("expire", work)
+
+    async def release(self, released: Released) -> bool:
+        """What agents are given of a step that was held, before they are given it; false: it was said already."""
+        return await self._write("release", lambda conn: decisions.release(conn, self._counters, released))
+
+    async def set_labels(self, session: int, add: Sequence[str], drop: Sequence[str]) -> None:
+        """Labels of a session that come and go."""
+
+        def work(conn: sqlite3.Connection) -> None:
+            conn.executemany(_SQL["drop_label"], [(session, name) for name in drop])
+            conn.executemany(_SQL["add_label"], [(session, name) for name in add])
+
+        await self._write("set_labels", work)
+
+    async def note_act(self, actor: str, action: str, subject: str, detail: Mapping[str, Any]) -> None:
+        """An act of authority, in the audit log."""
+        await self._write("note_act", lambda conn: decisions.audit(conn, actor, action, subject, detail))
+
+    async def note_results(self, results: Sequence[tuple[int, int, int, bytes, bool]]) -> None:
+        """Results of calls came back: (step, choice, place, content, whether it is an error); the first one stays."""
+        await self._write(
+            "note_results", lambda conn: decisions.note_results(conn, self._counters, results), durable=False
+        )
 
     async def finish_job(self, job: FinishedJob) -> None:
         """A job that the provider ran in the background ended, and how."""

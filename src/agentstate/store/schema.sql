@@ -201,11 +201,11 @@ create table vote (                                -- where several must agree
     primary key (approval, approver)
 ) strict, without rowid;
 
-create table release (                             -- what agents are given of a step that was held
+create table release (                             -- what agents are given of a step whose answer was held
     step        integer primary key,
-    mode        text    not null,                  -- answer, message, continue, error
+    mode        text    not null,                  -- held: nothing yet; answer, message, continue, error
     body        integer,                           -- blob: the answer as it is given; null: as it was received
-    error       text    not null default '',       -- of mode error: its text
+    said        text    not null default '{}',     -- of a refusal: what the agent or the model is told, as JSON
     at          real    not null
 ) strict;
 

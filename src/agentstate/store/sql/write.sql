@@ -81,6 +81,67 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 -- name: add_call
 insert into call (step, choice, place, call_id, name) values (?, ?, ?, ?, ?);
 
+-- name: add_invocation
+insert into invocation (step, choice, place, arguments, digest) values (?, ?, ?, ?, ?)
+on conflict (step, choice, place) do update set arguments = excluded.arguments, digest = excluded.digest;
+
+-- name: drop_invocations
+delete from invocation where step = ?;
+
+-- name: set_result
+update invocation set result = :result, failed = :failed, seen_at = :now
+where step = :step and choice = :choice and place = :place and result is null;
+
+-- name: add_label
+insert into label (session, name) values (?, ?) on conflict do nothing;
+
+-- name: drop_label
+delete from label where session = ? and name = ?;
+
+-- name: hold_step
+update step set state = 'held' where id = ?;
+
+-- name: send_held
+update step set state = 'in_flight', stream = :stream where id = :step and state = 'held' returning attempts, number;
+
+-- name: set_provider
+update attempt set provider = :provider, run = :run, started_at = :now where step = :step and n = :n;
+
+-- name: ask
+insert into approval (id, session, step, kind, choice, place, call_id, tool, arguments, schema, digest, rule, on_reject,
+                      quorum, approvers, created_at, expires_at)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: vote
+insert into vote (approval, approver, action, arguments, reason, at) values (?, ?, ?, ?, ?, ?)
+on conflict (approval, approver) do update set action = excluded.action, arguments = excluded.arguments,
+                                               reason = excluded.reason, at = excluded.at;
+
+-- name: decide
+update approval set state = :state, effective = :effective, decided_by = :by, reason = :reason, decided_at = :now
+where id = :id and state = 'pending';
+
+-- name: pending_of
+select id from approval where step = ? and state = 'pending' limit 1;
+
+-- name: withhold
+insert into release (step, mode, at) values (?, 'held', ?);
+
+-- name: release
+update release set mode = :mode, body = :body, said = :said, at = :now where step = :step and mode = 'held';
+
+-- name: refuse
+insert into release (step, mode, said, at) values (:step, :mode, :said, :now);
+
+-- name: last_audit
+select id, hash from audit order by id desc limit 1;
+
+-- name: add_audit
+insert into audit (id, at, actor, action, subject, detail, previous, hash) values (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: post
+insert into outbox (alert, target, event, session, subject, payload, created_at, next_at) values (?, ?, ?, ?, ?, ?, ?, ?);
+
 -- name: hold
 insert into held (id, session, step, job) values (:id, :session, :step, :job)
 on conflict (session, id) do update set step = excluded.step, job = excluded.job, body = null, finished_at = null;

@@ -1,0 +1,103 @@
+"""Owns the questions that are asked of the journal about decisions: approvals, votes, results, the audit log. A part of
+``Reader``; must not write.
+
+Invariant: as for ``Reader``.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+from agentstate.core.model import ApprovalKind, ApprovalState, OnReject
+from agentstate.store.rows import ApprovalRow, AuditRow, InvocationRow
+
+
+class DecisionReader:
+    """What ``Reader`` gives its parts."""
+
+    sql: dict[str, str]
+
+    def _all(self, name: str, values: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def _one(self, name: str, values: Any) -> Any:
+        raise NotImplementedError
+
+    def _content(self, codec: int, size: int, data: bytes) -> bytes:
+        raise NotImplementedError
+
+    def labels(self, session: int) -> tuple[str, ...]:
+        return tuple(row[0] for row in self._all("labels", (session,)))
+
+    def approval(self, key: str, within: sqlite3.Connection | None = None) -> ApprovalRow | None:
+        """``within``: a writer's transaction, whose view of it is wanted."""
+        if within is None:
+            row = self._one("approval", (key,))
+        else:
+            row = within.execute(self.sql["approval"], (key,)).fetchone()
+        if row is None:
+            return None
+        return ApprovalRow(
+            row[0], row[1], row[2], row[3], row[4], ApprovalKind(row[5]), row[6], row[7], row[8], row[9],
+            self._text(*row[10:13]), self._text(*row[13:16]), bytes(row[16]), row[17], OnReject(row[18]), row[19],
+            tuple(json.loads(row[20])), ApprovalState(row[21]), self._text(*row[22:25]), *row[25:],
+        )  # fmt: skip
+
+    def _text(self, codec: int | None, size: int, data: bytes) -> str:
+        """A content as text; empty where there is none."""
+        return "" if codec is None else self._content(codec, size, data).decode("utf-8", "replace")
+
+    def approvals_of(self, step: int) -> list[ApprovalRow]:
+        """What people were asked about a step, by the call's place."""
+        return self._approvals(self._all("approvals_of", (step,)))
+
+    def approvals(
+        self, state: str = "", session: str = "", limit: int = 100, after: ApprovalRow | None = None
+    ) -> list[ApprovalRow]:
+        """Oldest first; ``after``: the last row of the page before."""
+        values = {
+            "state": state, "session": session, "limit": limit,
+            "created": after.created_at if after else None, "id": after.id if after else "",
+        }  # fmt: skip
+        return self._approvals(self._all("approvals", values))
+
+    def _approvals(self, rows: Iterable[Any]) -> list[ApprovalRow]:
+        return [found for row in rows if (found := self.approval(row[0])) is not None]
+
+    def expired(self, now: float) -> list[tuple[str, int]]:
+        """(id, step) of pending approvals whose time is over."""
+        return [(row[0], row[1]) for row in self._all("expired", (now,))]
+
+    def next_expiry(self) -> float | None:
+        value = self._one("next_expiry", ())[0]
+        return None if value is None else float(value)
+
+    def votes(self, approval: str, within: sqlite3.Connection | None = None) -> list[tuple[str, str, str, str, float]]:
+        """(approver, action, arguments, reason, time) of each; ``within`` as for ``approval``."""
+        if within is None:
+            rows = self._all("votes", (approval,))
+        else:
+            rows = within.execute(self.sql["votes"], (approval,)).fetchall()
+        return [(row[0], row[1], self._text(*row[2:5]), row[5], row[6]) for row in rows]
+
+    def audit(self, after: int = 0, limit: int = 1000) -> list[AuditRow]:
+        """Entries of the audit log, oldest first."""
+        values = {"after": after, "limit": limit}
+        return [
+            AuditRow(row[0], row[1], row[2], row[3], row[4], row[5], bytes(row[6]), bytes(row[7]))
+            for row in self._all("audit", values)
+        ]
+
+    def invocations(self, steps: Iterable[int]) -> list[InvocationRow]:
+        """What became of the calls that the answers of these steps propose, less those that were refused."""
+        rows = self._all("invocations_of", {"steps": json.dumps(list(steps))})
+        return [
+            InvocationRow(
+                row[0], row[1], row[2], row[3], row[4], self._text(*row[5:8]),
+                None if row[8] is None else self._text(*row[8:11]), bool(row[11]), row[12],
+            )
+            for row in rows
+        ]  # fmt: skip
