@@ -211,8 +211,8 @@ class HeldRow:
 
 class AnswerRow(NamedTuple):
     """A recorded answer; ``body``: as agents are given it. ``release``: how, ``None`` where it was never held;
-    ``said``: what is told of a refusal, as JSON. ``overlap``: its first and last tick are no neighbours, so others ended
-    meanwhile."""
+    ``said``: what is told of a refusal, as JSON. ``overlap``: its first and last tick are no neighbours, so others
+    ended meanwhile."""
 
     number: int
     branch: int
