@@ -29,10 +29,15 @@ SESSION: dict[SessionStatus, frozenset[SessionStatus]] = {
     status: frozenset(other for other in SessionStatus if other is not status) for status in SessionStatus
 }
 
-# The first decision is the only one.
+# The first decision is the only one, unless what governs the call becomes stricter before it is used.
+_DECIDED = frozenset(set(ApprovalState) - {ApprovalState.PENDING})
 APPROVAL: dict[ApprovalState, frozenset[ApprovalState]] = {
-    state: frozenset(set(ApprovalState) - {state}) if state is ApprovalState.PENDING else frozenset()
-    for state in ApprovalState
+    ApprovalState.PENDING: _DECIDED,
+    ApprovalState.APPROVED: frozenset({ApprovalState.PENDING}),
+    ApprovalState.EDITED: frozenset({ApprovalState.PENDING}),
+    ApprovalState.REUSED: frozenset(),
+    ApprovalState.REJECTED: frozenset(),
+    ApprovalState.EXPIRED: frozenset(),
 }
 
 

@@ -24,6 +24,7 @@ class Policies:
         """Raises ``SettingsError`` for a condition that is no CEL."""
         self.rules = tuple(_rule(number, given) for number, given in enumerate(settings, 1))
         self._settings = settings
+        self.labelled = any(rule.labels or "labels" in rule.when for rule in self.rules)
         if any(rule.when for rule in self.rules):
             _ = self._conditions  # a fault in them must show at the start
 

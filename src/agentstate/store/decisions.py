@@ -46,18 +46,20 @@ def tell(conn: sqlite3.Connection, messages: tuple[Message, ...], now: float) ->
 
 
 def ask(conn: sqlite3.Connection, counters: Counters, session: int, step: int, asked: NewApproval) -> None:
-    """Put a question to a person."""
+    """Put a question to a person; or keep what a policy says to it at once."""
+    now, decided = clock.now(), asked.state is not ApprovalState.PENDING
     schema = bodies.put_body(conn, counters, asked.schema) if asked.schema else None
     conn.execute(
         _SQL["ask"],
         (
             asked.id, session, step, asked.kind.value, asked.choice, asked.place, asked.call_id, asked.tool,
             bodies.put_body(conn, counters, asked.arguments), schema, asked.digest, asked.rule,
-            asked.on_reject.value, asked.quorum, json.dumps(asked.approvers), clock.now(), asked.expires_at,
+            asked.on_reject.value, asked.quorum, json.dumps(asked.approvers), now, asked.expires_at, asked.state.value,
+            "policy" if decided else "", asked.reason, now if decided else None,
         ),
     )  # fmt: skip
     detail = {"step": step, "tool": asked.tool, "digest": asked.digest.hex(), "rule": json.loads(asked.rule)}
-    audit(conn, "agentstate", "approval.asked", asked.id, detail)
+    audit(conn, "agentstate", "approval.denied" if decided else "approval.asked", asked.id, detail)
 
 
 def release(conn: sqlite3.Connection, counters: Counters, released: Released) -> bool:
@@ -128,6 +130,13 @@ def expire(conn: sqlite3.Connection, key: str) -> None:
     }  # fmt: skip
     if conn.execute(_SQL["decide"], values).rowcount == 1:
         audit(conn, "agentstate", "approval.expired", key, {})
+
+
+def reopen(conn: sqlite3.Connection, key: str, rule: str, quorum: int, approvers: tuple[str, ...]) -> None:
+    """A decision that was not used yet no longer suffices: what governs the call has become stricter."""
+    values = {"id": key, "rule": rule, "quorum": quorum, "approvers": json.dumps(approvers)}
+    if conn.execute(_SQL["reopen"], values).rowcount == 1:
+        audit(conn, "agentstate", "approval.reopened", key, {"rule": json.loads(rule)})
 
 
 def note_results(

@@ -288,6 +288,10 @@ class Journal:
 
         await self._write("expire", work)
 
+    async def reopen(self, key: str, rule: str, quorum: int, approvers: tuple[str, ...]) -> None:
+        """A decision that was not used yet no longer suffices; the approval is pending again."""
+        await self._write("reopen", lambda conn: decisions.reopen(conn, key, rule, quorum, approvers))
+
     async def release(self, released: Released) -> bool:
         """What agents are given of a step that was held, before they are given it; false: it was said already."""
         return await self._write("release", lambda conn: decisions.release(conn, self._counters, released))

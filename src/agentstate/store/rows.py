@@ -117,6 +117,8 @@ class NewApproval(NamedTuple):
     quorum: int = 1
     approvers: tuple[str, ...] = ()
     expires_at: float | None = None
+    state: ApprovalState = ApprovalState.PENDING  # refused at once, by a policy
+    reason: str = ""
 
 
 class Message(NamedTuple):

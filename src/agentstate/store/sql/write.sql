@@ -109,8 +109,13 @@ update attempt set provider = :provider, run = :run, started_at = :now where ste
 
 -- name: ask
 insert into approval (id, session, step, kind, choice, place, call_id, tool, arguments, schema, digest, rule, on_reject,
-                      quorum, approvers, created_at, expires_at)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                      quorum, approvers, created_at, expires_at, state, decided_by, reason, decided_at)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: reopen
+update approval set state = 'pending', effective = null, decided_by = '', reason = '', decided_at = null, rule = :rule,
+                    quorum = :quorum, approvers = :approvers
+where id = :id and state in ('approved', 'edited');
 
 -- name: vote
 insert into vote (approval, approver, action, arguments, reason, at) values (?, ?, ?, ?, ?, ?)
