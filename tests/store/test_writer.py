@@ -343,3 +343,24 @@ async def test_what_follows_a_write_may_fail_without_the_others_waiting_for_ever
         async with asyncio.timeout(10):
             first = writer.submit("t", _insert(f"a{size}"), size=size, then=failing)
             assert await asyncio.gather(first, writer.submit("t", _insert(f"b{size}"))) == [f"a{size}", f"b{size}"]
+
+
+async def test_commits_that_follow_each_other_without_end_are_gathered_and_a_burst_is_not(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(writer_module.clock, "monotonic", lambda: now)
+    writer = journal._writer
+    sizes = _groups(journal)
+    for number in range(writer_module.BUSY + 1):
+        await writer.submit("t", _insert(f"burst{number}"), False)
+    assert sizes == [1] * (writer_module.BUSY + 1)
+    first = writer.submit("t", _insert("busy1"), False)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not first.done()  # other writes may still join it
+    assert await asyncio.gather(first, writer.submit("t", _insert("busy2"), False)) == ["busy1", "busy2"]
+    assert sizes[-1] == 2
+    now += 1
+    await writer.submit("t", _insert("after a pause"), False)
+    assert sizes[-1] == 1

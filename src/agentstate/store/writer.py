@@ -36,8 +36,8 @@ QUICK_S = (
     0.001  # an fsync that the event loop may make itself while nobody else is served: it spares two thread switches
 )
 # Between commits while there is much to do: each writes the pages that its facts share once more. Who comes after a
-# pause does not wait.
-INTERVAL_S = 0.002
+# pause does not wait, nor does a burst: only what has followed each other for BUSY commits.
+INTERVAL_S, BUSY = 0.002, 32
 NOTE_S = 0.002  # how long a note waits for a transaction that it can share
 
 
@@ -73,8 +73,8 @@ class _Group(list[_Write]):
 
 
 class Writer:
-    """The only one who writes. The writes of one turn of the event loop, or of two milliseconds where one follows
-    the other, share a transaction.
+    """The only one who writes. The writes of one turn of the event loop, or of two milliseconds where there is no end
+    of them, share a transaction.
 
     The event loop commits small groups itself, into the write-ahead log, without an fsync: that takes less time than
     waking a thread. The thread makes the fsyncs, one for all transactions that wait for it, commits large groups, and
@@ -92,6 +92,7 @@ class Writer:
         self._given = self._done = 0  # groups given to the thread to commit, and done: equal while it commits none
         self._commits = 0
         self._last = 0.0  # when writes were last committed
+        self._following = 0  # commits that came soon after each other
         self._patient = True
         self._conn: sqlite3.Connection | None = None
         self._log: int | None = None  # a descriptor of the write-ahead log
@@ -143,7 +144,7 @@ class Writer:
         elif not self._flushing:
             self._flushing = True
             rest = self._last + INTERVAL_S - clock.monotonic()
-            if rest > 0:
+            if rest > 0 and self._following >= BUSY:
                 loop.call_later(rest, self._flush)
             else:
                 loop.call_soon(self._flush)
@@ -163,7 +164,9 @@ class Writer:
 
     def _flush(self, alone: bool = False) -> None:
         self._flushing = False
-        self._last = clock.monotonic()
+        now = clock.monotonic()
+        self._following = self._following + 1 if now - self._last < 4 * INTERVAL_S else 0
+        self._last = now
         if self._pending:
             group, self._pending = self._pending, []
             if not self._commit_here(group, alone):
