@@ -10,6 +10,9 @@ import logging
 from functools import cached_property
 
 from agentstate.core.branching import lineage
+from agentstate.engine.gate import Gate
+from agentstate.engine.outbox import Outbox
+from agentstate.engine.policies import Policies
 from agentstate.engine.presence import Presence
 from agentstate.engine.state import Floating
 from agentstate.engine.tasks import Tasks
@@ -39,6 +42,8 @@ class Parts:
         self.tasks = Tasks()
         self.followers = Tasks()  # of jobs at providers; they may go on for hours, and a stop does not wait for them
         self.closing = False
+        self.outbox = Outbox(settings.alerts)
+        self.gate = Gate(self, Policies(settings.policies))
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
 
     @cached_property

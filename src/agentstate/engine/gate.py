@@ -196,7 +196,7 @@ class Gate:
             return None
         answer = read.received(step)
         dialect = registry.BY_NAME[answer.dialect]
-        name, method, path, body = read.request(step)
+        _name, method, path, body = read.request(step)
         call = dialect.parse(method, path, body)
         verdict = _verdict(dialect, call, answer)
         place = self.place_of(session)
@@ -238,7 +238,7 @@ class Gate:
 
 
 class Continued(AgentStateError):
-    """Not an error for the agent: the model is to be told of a refusal, and its next answer is given. ``said``: what."""
+    """No error for the agent: the model is told of a refusal, and its next answer is given. ``said``: what it is told."""
 
     code = "continued"
 
@@ -248,8 +248,8 @@ class Continued(AgentStateError):
 
 
 class _Settled(NamedTuple):
-    """``changes`` to the answer; ``refused``: what the model is told of each refused call, by its id; ``text``: the same
-    as a text for the agent."""
+    """``changes`` to the answer; ``refused``: what the model is told of each refused call, by its id; ``text``: the
+    same as a text for the agent; ``modes``: how to tell it of each; ``left``: how many calls are left."""
 
     changes: tuple[Change, ...]
     invoked: tuple[Invoked, ...]
