@@ -43,8 +43,8 @@ class Approvals:
     async def decide(
         self, key: str, action: str, person: Person, arguments: Any = None, reason: str = "", shown: str = ""
     ) -> ApprovalRow:
-        """A person decides. ``arguments``: of an edit, a JSON object; ``shown``: the digest (hex) of what the person saw,
-        empty where the way of asking has no room for it.
+        """A person decides. ``arguments``: of an edit, a JSON object; ``shown``: the digest (hex) of what the person
+        saw, empty where the way of asking has no room for it.
 
         Raises ``NotFound``, ``BadRequest``, ``Forbidden``, ``Unprocessable`` (the approval stays pending), and
         ``Conflict`` where it was decided otherwise or has expired.
@@ -111,11 +111,14 @@ class Approvals:
 def _check_schema(schema: Any, arguments: dict[str, Any], tool: str) -> None:
     """Raises ``Unprocessable`` where the arguments do not fit the schema that the agent gave for the tool."""
     import jsonschema
+    import referencing
     import referencing.exceptions
 
     try:
         kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-        fault = next(iter(kind(schema).iter_errors(arguments)), None)
+        # With a registry of its own it fetches nothing: a schema comes from an agent, and may name any address.
+        checker = kind(schema, registry=referencing.Registry())
+        fault = next(iter(checker.iter_errors(arguments)), None)
     except (jsonschema.exceptions.SchemaError, referencing.exceptions.Unresolvable, RecursionError, TypeError,
             AttributeError, ValueError) as error:  # fmt: skip
         raise Unprocessable(

@@ -238,7 +238,7 @@ class Gate:
 
 
 class Continued(AgentStateError):
-    """No error for the agent: the model is told of a refusal, and its next answer is given. ``said``: what it is told."""
+    """No error for the agent: the model is told of a refusal, and its next answer is given. ``said``: what of."""
 
     code = "continued"
 
