@@ -22,11 +22,13 @@ from agentstate.core.model import (
     Fingerprint,
     Match,
     Outcome,
+    Release,
     RunState,
     SessionStatus,
 )
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
 from agentstate.dialects.base import Dialect, check_content_type
+from agentstate.engine import given, waiting
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
 from agentstate.engine.identity import Identity
@@ -172,6 +174,8 @@ class Answering:
             if not commit.done():
                 await asyncio.shield(commit)
             commit.result()
+            if recorded.release is not None and recorded.release not in given.AS_IT_IS:
+                return await self._given(asked, decision, recorded)
             if (live := floating.live.get(decision.step)) is not None:
                 await live.recording.whole()  # committed, but perhaps not on disk yet
             if recorded.finished - recorded.started > 1 and not asked.call.pure:
@@ -216,6 +220,31 @@ class Answering:
             if left <= 0:
                 return
 
+    async def _given(self, asked: Asked, decision: Replay, recorded: AnswerRow) -> Answer:
+        """A recorded answer that was held: it still is, was refused, or the model is told of the refusal."""
+        close = partial(self._close, asked.run.id, decision.step, None, asked.request.connection)
+        if recorded.release is Release.ERROR:
+            close(True)
+            raise given.rejection(recorded)
+        if recorded.release is Release.CONTINUE:
+            close(True)
+            return await self.answer(given.continued(self.parts, asked, decision.step), asked.dialect)
+        recording = self.parts.gate.attach(decision.step, asked.dialect, asked.call, recorded)
+        recording.enter()
+        self.parts.gate.look(decision.step)
+        return self._waiting(asked, decision.step, recorded.number, recording)
+
+    def _waiting(self, asked: Asked, step: int, number: int, recording: Recording) -> Answer:
+        """What is given to a reader of an answer about which a person is to decide."""
+        if recording.onward is None:
+            recording.onward = lambda: self.parts.tasks.start(
+                f"go on after step {step}", given.go_on(self.parts, self.answer, asked, step, recording)
+            )
+        told = asked.told(Outcome.HELD, number, asked.call.model, False)
+        return given.waiting(
+            asked, told, recording, partial(self._close, asked.run.id, step, recording, asked.request.connection)
+        )
+
     async def _follow(self, asked: Asked, live: Live) -> Answer:
         live.recording.enter()
         return await self._read(asked, live, Outcome.JOINED)
@@ -225,13 +254,18 @@ class Answering:
         request, session = asked.request, asked.session
         if session.status is SessionStatus.PAUSED:
             raise SessionPaused(_why_paused(session))
+        place = self.parts.gate.place_of(session)
+        held = None
+        if request.needs_approval and (step is None or waiting.must_ask(self.parts, step)):
+            step, held = None, self.parts.gate.question_of_request(place, session.head, asked.call)
         provider = self.parts.providers.for_dialect(asked.dialect.provider)
         question = forwarded(request, asked.dialect.provider, provider)
         self.parts.pricing.warm()
         _, opening = self.parts.head(session)
         new = NewStep(
             session.id, session.head, asked.run.id, "model", provider.name, asked.call, asked.print,
-            asked.outcome.value, request.hint, request.retry_key, opening is None, asked.carried,
+            asked.outcome.value, request.hint, request.retry_key, opening is None, asked.carried, held,
+            self.parts.gate.messages_of_request(session.key, held) if held is not None else (),
         )  # fmt: skip
         recording = Recording()
         live = Live(
@@ -241,10 +275,14 @@ class Answering:
         )  # fmt: skip
         recording.enter()
         self.parts.floating.add(live)
-        begun = self.parts.journal.begin_step(new, self.parts.floating.alone()) if step is None else None
+        begun = None
+        if held is not None:
+            begun = self.parts.journal.hold_step(new)
+        elif step is None:
+            begun = self.parts.journal.begin_step(new, self.parts.floating.alone())
         job = Job(
             self.parts, live, asked.call, asked.dialect, provider, question, new, step, begun,
-            request.drain is not False,
+            request.drain is not False, place,
         )  # fmt: skip
         self.parts.tasks.start(f"record a step of {session.key}", record(job))
         return await self._read(asked, live, asked.outcome)
@@ -291,6 +329,8 @@ class Answering:
         told = asked.told(outcome, live.number, asked.call.model, outcome is Outcome.JOINED)
         if asked.call.shape.stream:
             await recording.settled()
+            if recording.held and not (recording.shown and recording.shape == asked.call.shape):
+                return self._waiting(asked, live.step, live.number, recording)
             if recording.error is not None and not recording.shown:
                 raise recording.error
             # What broke off after its beginning is told as a stream whether or not it is over already.
@@ -300,6 +340,8 @@ class Answering:
                     recording.status, headers, None, recording, close,
                     lambda error: (recording.failure or asked.dialect.stream_error)(_as_ours(error)),
                 )  # fmt: skip
+        if not await recording.complete():
+            return self._waiting(asked, live.step, live.number, recording)
         body = await recording.whole()
         headers = live_headers(recording.headers)
         if recording.status < 300 and recording.shape != asked.call.shape and outcome is Outcome.JOINED:

@@ -30,6 +30,8 @@ from agentstate.core.model import (
 from agentstate.core.policy import Place, Rule, Ruling
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect
+from agentstate.dialects.concealing import MARK
+from agentstate.engine.headers import kept_headers
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
 from agentstate.errors import AgentStateError, HumanRejection
@@ -60,6 +62,7 @@ class Gate:
         self._parts = parts
         self.policies = policies
         self._settling: dict[int, asyncio.Task[bool]] = {}
+        self.requests: dict[int, asyncio.Event] = {}  # questions that wait to be sent, by step
 
     def place_of(self, session: SessionRow) -> Place:
         labels = self._parts.journal.read.labels(session.id) if self.policies.labelled else ()
@@ -67,8 +70,10 @@ class Gate:
 
     # --- before the commit ---
 
-    def judged(self, place: Place, branch: int, step: int, dialect: Dialect, call: Call, verdict: Verdict) -> Judged:
-        """What policies say of an answer's calls."""
+    def judged(
+        self, place: Place, branch: int, run: int, step: int, dialect: Dialect, call: Call, verdict: Verdict
+    ) -> Judged:
+        """What policies say of an answer's calls, and what this run was refused already."""
         if not verdict.calls:
             return _NOTHING
         rulings = [self.policies.ruling(proposed, place) for proposed in verdict.calls]
@@ -79,8 +84,9 @@ class Gate:
         if all(ruling.action is Action.ALLOW for ruling in rulings):
             return Judged(invoked)
         schemas = schemas_of(dialect, call)
+        refused = self._parts.journal.read.refused(run)
         asked = [
-            self._question(place, branch, step, one, schemas.get(one.name, ""), ruling)
+            self._question(place, branch, step, one, schemas.get(one.name, ""), ruling, refused.get(_digest(one), ""))
             for one, ruling in zip(verdict.calls, rulings, strict=True)
             if ruling.action is not Action.ALLOW
         ]
@@ -89,9 +95,11 @@ class Gate:
         return Judged((), tuple(asked), messages)
 
     def _question(
-        self, place: Place, branch: int, step: int, call: ToolCall, schema: str, ruling: Ruling
+        self, place: Place, branch: int, step: int, call: ToolCall, schema: str, ruling: Ruling, refused: str
     ) -> NewApproval:
-        denied = ruling.action is Action.DENY
+        """``refused``: what was said when this run was refused an equal call."""
+        denied = ruling.action is Action.DENY or bool(refused)
+        why = f"an equal call was refused already: {refused}" if refused else ruling.why
         expires = ruling.rule.expires_s if ruling.rule is not None else None
         return NewApproval(
             clock.approval_id(),
@@ -110,7 +118,7 @@ class Gate:
             ruling.rule.approvers if ruling.rule is not None else (),
             clock.now() + expires if expires is not None else None,
             ApprovalState.REJECTED if denied else ApprovalState.PENDING,
-            ruling.why if denied else "",
+            why if denied else "",
         )  # fmt: skip
 
     def question_of_request(self, place: Place, branch: int, call: Call) -> NewApproval:
@@ -131,13 +139,13 @@ class Gate:
 
     # --- after it ---
 
-    def attach(self, step: int, dialect: Dialect, call: Call, answer: AnswerRow, headers: Any) -> Recording:
+    def attach(self, step: int, dialect: Dialect, call: Call, answer: AnswerRow) -> Recording:
         """The recording with which readers of a step wait for the decision; made anew where there is none."""
         known = self._parts.floating.holding.get(step)
         if known is not None:
             return known
         recording = Recording()
-        recording.begin(answer.status, headers, answer.shape)
+        recording.begin(answer.status, kept_headers(answer.head), answer.shape)
         if answer.shape.stream and call.shape == answer.shape:
             gate = dialect.gate(call)
             recording.append(gate.feed(answer.body))
@@ -147,9 +155,17 @@ class Gate:
         self._parts.floating.holding[step] = recording
         return recording
 
+    def keep(self, step: int, recording: Recording) -> None:
+        """The answer of a step is in the journal and waits; so do the readers of its recording."""
+        recording.hold()
+        self._parts.floating.holding[step] = recording
+        self.look(step)
+
     def look(self, step: int) -> None:
         """Settle a step, if all is decided, in a task of the process."""
-        if step not in self._settling:
+        if (event := self.requests.get(step)) is not None:
+            event.set()
+        elif step not in self._settling:
             task = self._parts.tasks.start(f"settle step {step}", self.settle(step))
             self._settling[step] = task
             task.add_done_callback(lambda done: self._settling.pop(step, None))
@@ -180,7 +196,10 @@ class Gate:
         if answer.release is Release.ERROR:
             recording.fail(HumanRejection(json.loads(answer.said)["text"]))
         elif answer.release is Release.CONTINUE:
-            recording.fail(Continued(json.loads(answer.said)))
+            if recording.onward is not None:
+                recording.onward()
+            else:  # nobody waits any more
+                recording.fail(AgentStateError("the answer was refused; ask again to have the model told"))
         else:
             recording.end(answer.body[recording.shown :])
         return True
@@ -204,6 +223,8 @@ class Gate:
             return None
         settled = _settled(place, answer.branch, step, schemas_of(dialect, call), verdict, rows, self.policies)
         mode = _mode(settled, recording)
+        if mode is Release.CONTINUE and MARK.encode() in body:  # what the provider must be sent is not kept
+            mode = Release.MESSAGE
         amended: bytes | None = None
         if settled.changes:
             said = settled.text if mode is Release.MESSAGE else ""
@@ -235,16 +256,6 @@ class Gate:
                 await self._parts.journal.reopen(row.id, spelled_rule(ruling), rule.quorum, rule.approvers)
                 reopened = True
         return reopened
-
-
-class Continued(AgentStateError):
-    """No error for the agent: the model is told of a refusal, and its next answer is given. ``said``: what of."""
-
-    code = "continued"
-
-    def __init__(self, said: dict[str, Any]) -> None:
-        super().__init__("the model is told of a refusal")
-        self.said = said
 
 
 class _Settled(NamedTuple):

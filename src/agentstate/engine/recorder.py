@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
+from agentstate.core.policy import Place
 from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
-from agentstate.engine import held, jobs
+from agentstate.engine import held, jobs, waiting
 from agentstate.engine.core import Parts
+from agentstate.engine.gate import Judged
 from agentstate.engine.headers import packed_headers
 from agentstate.engine.secrets import secrets_of
 from agentstate.engine.state import Live
@@ -33,7 +35,7 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 @dataclass(slots=True)
 class Job:
     """What the task works on. ``again``: the step that is tried again; ``begun``: else, the new step on its way into
-    the journal; ``drain``: whether to go on without readers."""
+    the journal; ``drain``: whether to go on without readers; ``place``: for the policies."""
 
     parts: Parts
     live: Live
@@ -45,6 +47,7 @@ class Job:
     again: int | None
     begun: asyncio.Future[Begun] | None
     drain: bool
+    place: Place
     received: list[bytes] = field(default_factory=list)
     size: int = 0
     deserted_size: int | None = None
@@ -66,8 +69,10 @@ async def record(job: Job) -> None:
         if not isinstance(error, AgentStateError):
             raise
         return
-    job.live.recording.on_deserted(lambda: _deserted(job, task))
     try:
+        if not await waiting.approved(job):
+            return
+        job.live.recording.on_deserted(lambda: _deserted(job, task))
         if job.live.recording.readers == 0:
             _deserted(job, task)
         await _attempt(job)
@@ -94,7 +99,10 @@ async def _begin(job: Job) -> None:
         if state is State.IN_FLIGHT:  # its end could not be recorded: nobody works on it any more
             await journal.interrupt_step(job.again)
             state = State.INTERRUPTED
-        begun = await journal.begin_attempt(job.again, state, job.new)
+        if state is State.HELD:
+            begun = Begun(job.again, journal.read.answer(job.again).number, 1)
+        else:
+            begun = await journal.begin_attempt(job.again, state, job.new)
     job.parts.floating.begun(job.live, begun.step, begun.number, begun.attempt)
 
 
@@ -147,10 +155,13 @@ async def _plain_end(job: Job, body: bytes) -> None:
     verdict = job.dialect.judge(job.call, body)
     if verdict.fault:
         raise UpstreamInvalid(f"provider {job.provider.name}: {verdict.fault}")
-    body = await _finish(job, body, verdict, Shape())
+    body, held = await _finish(job, body, verdict, Shape())
     recording = job.live.recording
     recording.begin(job.status, job.headers, Shape())
-    recording.end(body)
+    if held:
+        job.parts.gate.keep(job.live.step, recording)
+    else:
+        recording.end(body)
 
 
 async def _stream(job: Job, reply: Reply) -> None:
@@ -191,8 +202,11 @@ async def _stream_end(job: Job, gate: Gate, shown: int) -> None:
     if verdict.fault:
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
     body = b"".join(job.received)
-    body = await _finish(job, body, verdict, job.call.shape)
-    job.live.recording.end(body[shown:])
+    body, held = await _finish(job, body, verdict, job.call.shape)
+    if held:
+        job.parts.gate.keep(job.live.step, job.live.recording)
+    else:
+        job.live.recording.end(body[shown:])
 
 
 async def _refusal(job: Job, reply: Reply) -> None:
@@ -231,13 +245,18 @@ async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -
     await _attempt(job)
 
 
-async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> bytes:
-    """Commit a whole answer, and give it back as it may be released; one in which the provider says that it failed is
-    given on, and is a failed attempt."""
+async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> tuple[bytes, bool]:
+    """Commit a whole answer: (the bytes that may be released, whether they wait for a decision). One in which the
+    provider says that it failed is given on, and is a failed attempt."""
     if not all(call.call_id for call in verdict.calls) and (fill := getattr(job.dialect, "filled", None)) is not None:
         body, verdict = _filled(job, fill(shape, body, clock.call_id), body, verdict, shape)
     state = State.FAILED if verdict.failed else State.COMPLETED
-    await _commit(job, state, body, verdict, shape, error=verdict.failed)
+    judged = Judged()
+    if state is State.COMPLETED:
+        judged = job.parts.gate.judged(
+            job.place, job.new.branch, job.new.run, job.live.step, job.dialect, job.call, verdict
+        )
+    await _commit(job, state, body, verdict, shape, error=verdict.failed, judged=judged)
     if verdict.answer_id and jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:
         asked = jobs.Followed(
             job.live.session,
@@ -249,7 +268,7 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> byte
             job.question.headers,
         )
         job.parts.followers.start(f"follow job {verdict.answer_id}", jobs.follow(job.parts, asked))
-    return body
+    return body, bool(judged.asked)
 
 
 def _filled(job: Job, filled: bytes, body: bytes, verdict: Verdict, shape: Shape) -> tuple[bytes, Verdict]:
@@ -264,7 +283,14 @@ def _filled(job: Job, filled: bytes, body: bytes, verdict: Verdict, shape: Shape
 
 
 async def _commit(
-    job: Job, state: State, body: bytes, verdict: Verdict, shape: Shape, released: bool = True, error: str = ""
+    job: Job,
+    state: State,
+    body: bytes,
+    verdict: Verdict,
+    shape: Shape,
+    released: bool = True,
+    error: str = "",
+    judged: Judged = Judged(),  # noqa: B008 - it never changes
 ) -> None:
     """Write the end of the attempt down. Raises ``StoreError``: then nothing more may be shown."""
     secrets = secrets_of(job.question, job.call)
@@ -290,6 +316,9 @@ async def _commit(
             cost,
             error[:2000],
             jobs.is_job(job.call, verdict, state),
+            judged.invoked,
+            judged.asked,
+            judged.messages,
         ),
         job.parts.floating.alone(),
     )

@@ -29,6 +29,7 @@ class Recording:
         self.readers = 0
         self.failure: Callable[[AgentStateError], bytes] | None = None  # the end of a stream that fails from now on
         self.heartbeat: Callable[[], bytes] = bytes  # what may be sent now to keep a reader waiting
+        self.onward: Callable[[], object] | None = None  # how the model is told of a refusal, by who waits here
         self._chunks: list[bytes] = []
         self._waiting: set[asyncio.Future[bool]] = set()
         self._on_deserted = on_deserted

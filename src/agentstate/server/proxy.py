@@ -15,10 +15,18 @@ from agentstate.dialects import registry
 from agentstate.engine import jobs
 from agentstate.engine.answer import Answering
 from agentstate.engine.core import Parts
+from agentstate.engine.headers import live_headers
 from agentstate.engine.presence import Connection
 from agentstate.engine.relay import relay
 from agentstate.engine.request import Answer, Request
-from agentstate.errors import AgentStateError, ApprovalUnavailable, BodyTooLarge, Refused, ShuttingDown
+from agentstate.errors import (
+    AgentStateError,
+    ApprovalUnavailable,
+    BodyTooLarge,
+    Refused,
+    ShuttingDown,
+    UpstreamFault,
+)
 from agentstate.providers.client import Headers, Reply
 from agentstate.server import auth, hints
 from agentstate.server.address import bare_path, read_path, read_request
@@ -80,12 +88,12 @@ class Proxy:
         request = read_request(
             scope["method"], address, scope["query_string"].decode("latin-1"), headers, body, connection, self._known
         )
-        if request.needs_approval:
-            raise ApprovalUnavailable(
-                "x-agent-require-approval: this version cannot hold a call for approval yet, so the call is refused; "
-                "leave the header out to send it"
-            )
         dialect = registry.for_path(request.method, request.normal)
+        if request.needs_approval and (dialect is None or not request.session):
+            raise ApprovalUnavailable(
+                "x-agent-require-approval: only calls of a session that the journal knows can be held; name a session "
+                "(x-agent-session-id, or /s/<session>/ in the address), or leave the header out to send it"
+            )
         if dialect is None or not request.session:
             job = jobs.polled(request)
             known = await _while_connected(connection, jobs.poll(self._parts, request, job)) if job else None
@@ -95,7 +103,7 @@ class Proxy:
                 await self._relay(request, send)
             return
         answer = await _while_connected(connection, self._answering.answer(request, dialect))
-        await _deliver(scope, send, connection, answer)
+        await _deliver(scope, send, connection, answer, min(HEARTBEAT_S, request.patience))
 
     async def _body(self, headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
         """The whole body. Raises ``BodyTooLarge`` as soon as that is known."""
@@ -174,8 +182,11 @@ async def _pass_on(send: Send, reply: Reply, method: str) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _deliver(scope: Scope, send: Send, connection: Connection, answer: Answer) -> None:
-    """Send an answer; say whether its last byte was handed over."""
+async def _deliver(
+    scope: Scope, send: Send, connection: Connection, answer: Answer, patience: float = HEARTBEAT_S
+) -> None:
+    """Send an answer; say whether its last byte was handed over. ``patience``: after how many seconds of silence the
+    client is told to wait on."""
     delivered = False
     try:
         if answer.body is not None and (cycle := scope.get("agentstate.cycle")) is not None:
@@ -190,12 +201,15 @@ async def _deliver(scope: Scope, send: Send, connection: Connection, answer: Ans
             await send({"type": "http.response.body", "body": answer.body, "more_body": False})
             delivered = not connection.closed
             return
-        delivered = await _stream(send, connection, answer)
+        if answer.heartbeat is not None:
+            delivered = await _held(scope, send, connection, answer, answer.heartbeat, patience)
+            return
+        delivered = await _stream(send, connection, answer, patience)
     finally:
         answer.close(delivered)
 
 
-async def _stream(send: Send, connection: Connection, answer: Answer) -> bool:
+async def _stream(send: Send, connection: Connection, answer: Answer, patience: float) -> bool:
     recording = answer.recording
     assert recording is not None
     await send({"type": "http.response.start", "status": answer.status, "headers": _encoded(answer.headers)})
@@ -209,7 +223,7 @@ async def _stream(send: Send, connection: Connection, answer: Answer) -> bool:
     try:
         if connection.closed:
             return False
-        async for data, last in recording.follow(HEARTBEAT_S):
+        async for data, last in recording.follow(patience):
             # Nothing to show for a while: what the dialect allows between events keeps the client waiting.
             await send(
                 {
@@ -233,6 +247,69 @@ async def _stream(send: Send, connection: Connection, answer: Answer) -> bool:
         return True
     finally:
         connection.unwatch(lost)
+
+
+async def _held(
+    scope: Scope, send: Send, connection: Connection, answer: Answer, heartbeat: Callable[[], bytes], patience: float
+) -> bool:
+    """Keep a client waiting for a decision; then give what was decided, with a status of its own where none is out."""
+    recording = answer.recording
+    assert recording is not None
+    started = False
+
+    async def start(status: int, headers: Headers) -> None:
+        nonlocal started
+        started = True
+        await send({"type": "http.response.start", "status": status, "headers": _encoded(headers)})
+
+    async def wait() -> None:
+        while answer.converted is not None and not await recording.decided(patience):
+            await beat()
+        if answer.converted is None:
+            await flow()
+
+    async def beat() -> None:
+        if not started:
+            recording.flushed = True
+            await start(answer.status, answer.headers)
+        await send({"type": "http.response.body", "body": heartbeat(), "more_body": True})
+
+    async def flow() -> None:
+        """A stream of the shape that is asked for is given as it grows."""
+        async for data, last in recording.follow(patience):
+            if not (data or last):
+                await beat()
+                continue
+            if not started:
+                await start(recording.status, live_headers(recording.headers) + answer.ours)
+            if started and recording.status >= 300 and recording.flushed:
+                raise UpstreamFault(f"the provider answered status {recording.status}")
+            await send({"type": "http.response.body", "body": data, "more_body": not last})
+
+    try:
+        await _while_connected(connection, wait())
+        if answer.converted is None:
+            return not connection.closed
+        body = answer.converted(await recording.whole())
+    except AgentStateError as error:
+        if not started:
+            raise
+        if answer.stream_error is None or not _is_stream(answer):
+            log.warning("a held answer broke off: %s", error)
+            raise ConnectionAbortedError from error  # the client must see that it is none
+        await send({"type": "http.response.body", "body": answer.stream_error(error), "more_body": False})
+        return True
+    if not started:
+        headers = [pair for pair in live_headers(recording.headers) if pair[0].lower() != "content-type"]
+        kind = next(value for name, value in answer.headers if name == "content-type")
+        await _send(send, recording.status, [*headers, ("content-type", kind), *answer.ours], body)
+    else:
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+    return not connection.closed
+
+
+def _is_stream(answer: Answer) -> bool:
+    return any(name == "content-type" and "json" not in value for name, value in answer.headers)
 
 
 def _without_body(scope: Scope, path: str) -> tuple[int, Headers, bytes] | None:

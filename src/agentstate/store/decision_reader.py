@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
+from agentstate.core import policy
 from agentstate.core.model import ApprovalKind, ApprovalState, OnReject
 from agentstate.store.rows import ApprovalRow, AuditRow, InvocationRow
 
@@ -53,6 +54,13 @@ class DecisionReader:
     def approvals_of(self, step: int) -> list[ApprovalRow]:
         """What people were asked about a step, by the call's place."""
         return self._approvals(self._all("approvals_of", (step,)))
+
+    def refused(self, run: int) -> dict[bytes, str]:
+        """What people refused this run: by the digest of the call, see ``core.policy.call_digest``, what they said."""
+        return {
+            policy.call_digest(row[0], self._text(*row[1:4])): row[4] or f"by {row[5]}"
+            for row in self._all("refused", (run,))
+        }
 
     def approvals(
         self, state: str = "", session: str = "", limit: int = 100, after: ApprovalRow | None = None

@@ -20,7 +20,7 @@ from agentstate import clock
 from agentstate.core import approval, lifecycle
 from agentstate.core.approval import Vote
 from agentstate.core.branching import lineage
-from agentstate.core.model import RunState, SessionStatus, State
+from agentstate.core.model import Release, RunState, SessionStatus, State
 from agentstate.errors import Conflict, StoreError, StoreReadOnly
 from agentstate.store import decisions, transactions
 from agentstate.store.counters import Counters
@@ -265,9 +265,11 @@ class Journal:
             then=lambda: self._began(new),
         )
 
-    async def refuse_step(self, ending: Ending, said: str) -> None:
+    async def refuse_step(self, ending: Ending, mode: Release, said: str) -> None:
         """A question that waited is not sent: the refusal is its answer. Raises ``StepTaken``."""
-        await self._write("refuse_step", lambda conn: transactions.refuse_step(conn, self._counters, ending, said))
+        await self._write(
+            "refuse_step", lambda conn: transactions.refuse_step(conn, self._counters, ending, mode, said)
+        )
 
     # --- approvals ---
 

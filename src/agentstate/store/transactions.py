@@ -174,12 +174,12 @@ def send_held(conn: sqlite3.Connection, new: NewStep, step: int) -> Begun:
     return Begun(step, number, attempt)
 
 
-def refuse_step(conn: sqlite3.Connection, counters: Counters, ending: Ending, said: str) -> None:
+def refuse_step(conn: sqlite3.Connection, counters: Counters, ending: Ending, mode: Release, said: str) -> None:
     """A question that waited is not sent: the refusal is its answer."""
     if conn.execute(_SQL["send_held"], {"step": ending.step, "stream": 0}).fetchone() is None:
         raise StepTaken("the step was taken up by another request meanwhile; ask again")
     end_step(conn, counters, ending)
-    values = {"step": ending.step, "mode": Release.ERROR.value, "said": said, "now": clock.now()}
+    values = {"step": ending.step, "mode": mode.value, "said": said, "now": clock.now()}
     conn.execute(_SQL["refuse"], values)
 
 

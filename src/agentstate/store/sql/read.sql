@@ -124,6 +124,11 @@ where a.id = ?;
 -- name: approvals_of
 select id from approval where step = ? order by choice, place, kind;
 
+-- name: refused
+select a.tool, b.codec, b.size, b.data, a.reason, a.decided_by
+from served v join approval a on a.step = v.step join blob b on b.id = a.arguments
+where v.run = ? and a.state = 'rejected' and a.kind = 'call' and a.decided_by <> 'policy';
+
 -- name: approvals
 select a.id from approval a join session t on t.id = a.session
 where (:state = '' or a.state = :state) and (:session = '' or t.key = :session)
