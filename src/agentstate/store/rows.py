@@ -161,8 +161,8 @@ class Begun(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How an attempt ended. ``body``: the bytes received; ``given``: they are the answer that agents are given, unless
-    ``released`` says that it is another; ``job``: they say that the provider works on the answer. ``asked``: what
+    """How an attempt ended. ``body``: the bytes received; ``released``: they are what agents are given, unless a release
+    says otherwise; ``job``: they say that the provider works on the answer. ``asked``: what
     people must decide before anything of it is given."""
 
     session: int
@@ -172,7 +172,7 @@ class Ending(NamedTuple):
     status: int
     head: bytes
     body: bytes
-    given: bool
+    released: bool
     shape: Shape
     verdict: Verdict
     cost: float | None = None
@@ -181,7 +181,6 @@ class Ending(NamedTuple):
     invoked: tuple[Invoked, ...] = ()
     asked: tuple[NewApproval, ...] = ()
     messages: tuple[Message, ...] = ()
-    released: Released | None = None
 
 
 @dataclass(frozen=True, slots=True)

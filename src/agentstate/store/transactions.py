@@ -124,7 +124,7 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
         conn.execute(
             _SQL["end_step"],
             (
-                ending.step, ending.attempt, ending.status, bytes([codec]) + head, int(ending.given), verdict.model,
+                ending.step, ending.attempt, ending.status, bytes([codec]) + head, int(ending.released), verdict.model,
                 verdict.usage, ending.cost, ending.error, int(verdict.broken), clock.now(), ending.session,
                 ending.state.value, shape_code(ending.shape), counters.tick(conn, ending.session), key, body_codec,
                 len(ending.body), body,
@@ -141,12 +141,10 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
     for call in verdict.calls:
         conn.execute(_SQL["add_call"], (ending.step, call.choice, call.index, call.call_id, call.name))
     decisions.add_invocations(conn, counters, ending.step, ending.invoked)
-    if ending.asked or ending.released is not None:
+    if ending.asked:
         conn.execute(_SQL["withhold"], (ending.step, clock.now()))
     for asked in ending.asked:
         decisions.ask(conn, counters, ending.session, ending.step, asked)
-    if ending.released is not None:
-        decisions.release(conn, counters, ending.released)
 
 
 def hold_step(conn: sqlite3.Connection, counters: Counters, new: NewStep) -> Begun:
