@@ -96,6 +96,11 @@ def rule_on(call: ToolCall, place: Place, rules: Sequence[Rule], holds: Conditio
     return ruling
 
 
+def governs(rule: Rule, name: str, place: Place) -> bool:
+    """Whether a rule speaks of a tool here, its condition aside."""
+    return _named(name, rule.tools) is not None and _applies(rule, place)
+
+
 def _named(name: str, patterns: Sequence[str]) -> tuple[int, int] | None:
     """How closely the best of the patterns names a tool: (whether exactly, literal characters)."""
     found = [

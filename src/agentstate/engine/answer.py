@@ -28,7 +28,7 @@ from agentstate.core.model import (
 )
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
 from agentstate.dialects.base import Dialect, check_content_type
-from agentstate.engine import given, waiting
+from agentstate.engine import given, invocations, waiting
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
 from agentstate.engine.identity import Identity
@@ -93,6 +93,7 @@ class Answering:
         self.parts.presence.speaks_for(request.connection, session.key, run.id)
         if run.state is RunState.FENCED:
             raise RunFenced(f"run {run.name} was replaced by a newer one; this process should end")
+        invocations.note(self.parts, session.id, run.id, dialect, call)
         asked = Asked(request, dialect, call, asked_print, session, run)
         return await self._act(asked, self._decide(asked))
 

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentstate import clock
 from agentstate.core import policy
@@ -24,16 +24,19 @@ from agentstate.core.model import (
     OnReject,
     Release,
     SessionStatus,
+    Shape,
     ToolCall,
     Verdict,
 )
-from agentstate.core.policy import Place, Rule, Ruling
+from agentstate.core.policy import Place, Ruling
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect
 from agentstate.dialects.concealing import MARK
 from agentstate.engine.headers import kept_headers
+from agentstate.engine.invocations import acts
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
+from agentstate.engine.settling import PASSES, agrees, digest_of, effective, mode_of, settled, spelled_rule
 from agentstate.errors import AgentStateError, HumanRejection
 from agentstate.store.rows import AnswerRow, ApprovalRow, Invoked, Message, NewApproval, Released, SessionRow
 
@@ -41,7 +44,6 @@ if TYPE_CHECKING:
     from agentstate.engine.core import Parts
 
 log = logging.getLogger("agentstate")
-_PASSES = frozenset({ApprovalState.APPROVED, ApprovalState.EDITED})
 
 
 class Judged(NamedTuple):
@@ -78,32 +80,36 @@ class Gate:
             return _NOTHING
         rulings = [self.policies.ruling(proposed, place) for proposed in verdict.calls]
         invoked = tuple(
-            Invoked(one.choice, one.index, one.arguments.encode("utf-8", "surrogatepass"), _digest(one))
+            Invoked(one.choice, one.index, one.arguments.encode("utf-8", "surrogatepass"), digest_of(one))
             for one in verdict.calls
         )
-        if all(ruling.action is Action.ALLOW for ruling in rulings):
+        made = [self._made_before(place, run, one) for one in verdict.calls]
+        if all(ruling.action is Action.ALLOW for ruling in rulings) and not any(made):
             return Judged(invoked)
         schemas = schemas_of(dialect, call)
         refused = self._parts.journal.read.refused(run)
         asked = [
-            self._question(place, branch, step, one, schemas.get(one.name, ""), ruling, refused.get(_digest(one), ""))
-            for one, ruling in zip(verdict.calls, rulings, strict=True)
-            if ruling.action is not Action.ALLOW
+            self._question(
+                place, branch, step, one, schemas.get(one.name, ""), ruling, refused.get(digest_of(one), ""), before
+            )
+            for one, ruling, before in zip(verdict.calls, rulings, made, strict=True)
+            if before or ruling.action is not Action.ALLOW
         ]
         pending = [one for one in asked if one.state is ApprovalState.PENDING]
         messages = tuple(message for one in pending for message in self._messages(place.session, step, one))
         return Judged((), tuple(asked), messages)
 
     def _question(
-        self, place: Place, branch: int, step: int, call: ToolCall, schema: str, ruling: Ruling, refused: str
-    ) -> NewApproval:
-        """``refused``: what was said when this run was refused an equal call."""
+        self, place: Place, branch: int, step: int, call: ToolCall, schema: str, ruling: Ruling, refused: str,
+        made: str,
+    ) -> NewApproval:  # fmt: skip
+        """``refused``: what was said when this run was refused an equal call; ``made``: where an equal one was made."""
         denied = ruling.action is Action.DENY or bool(refused)
         why = f"an equal call was refused already: {refused}" if refused else ruling.why
         expires = ruling.rule.expires_s if ruling.rule is not None else None
         return NewApproval(
             clock.approval_id(),
-            ApprovalKind.CALL,
+            ApprovalKind.DUPLICATE if made and not denied else ApprovalKind.CALL,
             policy.approval_digest(place.session, branch, step, (call.choice, call.index), call.name, call.arguments,
                                    schema),
             call.arguments.encode("utf-8", "surrogatepass"),
@@ -113,13 +119,22 @@ class Gate:
             call.index,
             call.call_id,
             schema.encode("utf-8", "surrogatepass"),
-            spelled_rule(ruling),
+            spelled_rule(ruling, made),
             ruling.rule.quorum if ruling.rule is not None else 1,
             ruling.rule.approvers if ruling.rule is not None else (),
             clock.now() + expires if expires is not None else None,
             ApprovalState.REJECTED if denied else ApprovalState.PENDING,
             why if denied else "",
         )  # fmt: skip
+
+    def _made_before(self, place: Place, run: int, call: ToolCall) -> str:
+        """Where the session made an equal call already that this run knows nothing of; empty: nowhere, or the tool may
+        be called twice."""
+        if not acts(self._parts.settings.tools, call.name):
+            return ""
+        session = self._parts.journal.facts.session(place.session)
+        found = None if session is None else self._parts.journal.read.made_before(session, run, digest_of(call))
+        return "" if found is None else f"step {found[0]}, of another run or branch, made an equal call"
 
     def question_of_request(self, place: Place, branch: int, call: Call) -> NewApproval:
         """What is asked where the agent wants its request held before it is sent."""
@@ -154,6 +169,26 @@ class Gate:
         recording.hold()
         self._parts.floating.holding[step] = recording
         return recording
+
+    def passed(self, place: Place, dialect: Dialect, call: Call, verdict: Verdict, body: bytes) -> bytes:
+        """A whole answer that cannot wait for people: less the calls that may not pass without them."""
+        refused = [
+            (one, ruling) for one in verdict.calls
+            if (ruling := self.policies.ruling(one, place)).action is not Action.ALLOW
+        ]  # fmt: skip
+        if not refused:
+            return body
+        said = " ".join(
+            f"The call of {one.name or 'a tool'} was refused: {ruling.why}, and the answer of a job in the background "
+            "cannot wait for a person; ask without background."
+            for one, ruling in refused
+        )
+        changes = [Change(one.choice, one.index) for one, _ in refused]
+        return dialect.amended(call, Shape(), body, changes, said)  # type: ignore[attr-defined, no-any-return]
+
+    def tools(self, dialect: Dialect, call: Call) -> list[str]:
+        """The names of the tools that a request offers."""
+        return list(schemas_of(dialect, call))
 
     def keep(self, step: int, recording: Recording) -> None:
         """The answer of a step is in the journal and waits; so do the readers of its recording."""
@@ -221,22 +256,33 @@ class Gate:
         place = self.place_of(session)
         if await self._reopened(place, verdict, rows):
             return None
-        settled = _settled(place, answer.branch, step, schemas_of(dialect, call), verdict, rows, self.policies)
-        mode = _mode(settled, recording)
+        reused = {
+            (row.choice, row.place): self._recorded_result(session, row)
+            for row in rows if row.state is ApprovalState.REUSED
+        }  # fmt: skip
+        found = settled(place, answer.branch, step, schemas_of(dialect, call), verdict, rows, self.policies, reused)
+        mode = mode_of(found, recording)
         if mode is Release.CONTINUE and MARK.encode() in body:  # what the provider must be sent is not kept
             mode = Release.MESSAGE
         amended: bytes | None = None
-        if settled.changes:
-            said = settled.text if mode is Release.MESSAGE else ""
-            amended = dialect.amended(call, answer.shape, answer.body, settled.changes, said)  # type: ignore[attr-defined]
+        if found.changes:
+            said = found.text if mode is Release.MESSAGE else ""
+            amended = dialect.amended(call, answer.shape, answer.body, found.changes, said)  # type: ignore[attr-defined]
             if amended[: recording.shown] != answer.body[: recording.shown]:
                 raise AgentStateError("the amended answer does not go on from what was shown")
         if mode in (Release.ERROR, Release.CONTINUE):
             amended = None
-        told = json.dumps({"text": settled.text, "refused": settled.refused})
-        released = Released(step, mode, amended, told, settled.invoked if mode is not Release.ERROR else ())
+        told = json.dumps({"text": found.text, "refused": found.refused, "reused": found.reused})
+        released = Released(step, mode, amended, told, found.invoked if mode is not Release.ERROR else ())
         await self._parts.journal.release(released)
         return released
+
+    def _recorded_result(self, session: SessionRow, row: ApprovalRow) -> str:
+        digest = policy.call_digest(row.tool, row.arguments)
+        found = self._parts.journal.read.made_before(session, self._parts.journal.read.run_of(row.step), digest)
+        if found is None:
+            raise AgentStateError(f"the result that approval {row.id} was to reuse is not in the journal any more")
+        return found[1]
 
     async def _reopened(self, place: Place, verdict: Verdict, rows: Sequence[ApprovalRow]) -> bool:
         """Whether policies that have become stricter since ask for more than was decided; it is pending again then."""
@@ -244,104 +290,18 @@ class Gate:
         proposed = {(one.choice, one.index): one for one in verdict.calls}
         for row in rows:
             call = proposed.get((row.choice, row.place))
-            if row.kind is not ApprovalKind.CALL or row.state not in _PASSES or call is None:
+            if row.kind is not ApprovalKind.CALL or row.state not in PASSES or call is None:
                 continue
-            ruling = self.policies.ruling(_effective(call, row), place)
+            ruling = self.policies.ruling(effective(call, row), place)
             rule = ruling.rule
             if ruling.action is not Action.HOLD or rule is None:
                 continue
-            agreed = {who for who, action, *_ in self._parts.journal.read.votes(row.id) if _agrees(row, action)}
+            agreed = {who for who, action, *_ in self._parts.journal.read.votes(row.id) if agrees(row, action)}
             if len(agreed) < rule.quorum or (rule.approvers and set(rule.approvers) - set(row.approvers) and
                                              row.decided_by not in rule.approvers):  # fmt: skip
                 await self._parts.journal.reopen(row.id, spelled_rule(ruling), rule.quorum, rule.approvers)
                 reopened = True
         return reopened
-
-
-class _Settled(NamedTuple):
-    """``changes`` to the answer; ``refused``: what the model is told of each refused call, by its id; ``text``: the
-    same as a text for the agent; ``modes``: how to tell it of each; ``left``: how many calls are left."""
-
-    changes: tuple[Change, ...]
-    invoked: tuple[Invoked, ...]
-    refused: dict[str, str]
-    text: str
-    modes: tuple[OnReject, ...]
-    left: int
-
-
-def _settled(
-    place: Place, branch: int, step: int, schemas: dict[str, str], verdict: Verdict, rows: Sequence[ApprovalRow],
-    policies: Policies,
-) -> _Settled:  # fmt: skip
-    by_place = {(row.choice, row.place): row for row in rows}
-    changes: list[Change] = []
-    invoked: list[Invoked] = []
-    refused: dict[str, str] = {}
-    modes: list[OnReject] = []
-    for call in verdict.calls:
-        row = by_place.get((call.choice, call.index))
-        effective = _effective(call, row)
-        why = _refusal(place, branch, step, call, schemas.get(call.name, ""), row, policies.ruling(effective, place))
-        if why:
-            changes.append(Change(call.choice, call.index, None))
-            refused[call.call_id] = why
-            modes.append(row.on_reject if row is not None else policies.ruling(call, place).on_reject)
-            continue
-        if row is not None and row.state is ApprovalState.EDITED:
-            changes.append(Change(call.choice, call.index, row.effective))
-        invoked.append(
-            Invoked(call.choice, call.index, effective.arguments.encode("utf-8", "surrogatepass"), _digest(effective))
-        )
-    return _Settled(tuple(changes), tuple(invoked), refused, " ".join(refused.values()), tuple(modes), len(invoked))
-
-
-def _refusal(
-    place: Place, branch: int, step: int, call: ToolCall, schema: str, row: ApprovalRow | None, now: Ruling
-) -> str:
-    """Why a call is not given; empty: it is. What was decided counts for this very call alone."""
-    name = call.name or "a tool"
-    if row is None:
-        return "" if now.action is Action.ALLOW else f"The call of {name} was refused: {now.why}."
-    if row.state in _PASSES:
-        digest = policy.approval_digest(
-            place.session, branch, step, (call.choice, call.index), call.name, call.arguments, schema
-        )
-        if digest != row.digest:
-            return f"The call of {name} was refused: it is not the one that was approved."
-        if now.action is Action.DENY:
-            return f"The call of {name} was refused: {now.why}."
-        return ""
-    if row.state is ApprovalState.EXPIRED:
-        return f"The call of {name} was refused: nobody approved it in time."
-    by = "a policy" if row.decided_by == "policy" else row.decided_by
-    return f"The call of {name} was refused by {by}" + (f": {row.reason}." if row.reason else ".")
-
-
-def _mode(settled: _Settled, recording: Recording) -> Release:
-    """How it is given. An error needs that no status is out, what the model says that nothing at all is."""
-    if not settled.modes:
-        return Release.ANSWER
-    if OnReject.ERROR in settled.modes and (recording.shape.stream or not recording.flushed):
-        return Release.ERROR
-    all_continue = all(mode is OnReject.CONTINUE for mode in settled.modes)
-    if all_continue and not settled.left and not recording.shown:
-        return Release.CONTINUE
-    return Release.MESSAGE
-
-
-def _effective(call: ToolCall, row: ApprovalRow | None) -> ToolCall:
-    if row is None or row.state is not ApprovalState.EDITED:
-        return call
-    return ToolCall(call.choice, call.index, call.call_id, call.name, row.effective)
-
-
-def _agrees(row: ApprovalRow, action: str) -> bool:
-    return action == ("EDITED" if row.state is ApprovalState.EDITED else "APPROVED")
-
-
-def _digest(call: ToolCall) -> bytes:
-    return policy.call_digest(call.name, call.arguments)
 
 
 def _verdict(dialect: Dialect, call: Call, answer: AnswerRow) -> Verdict:
@@ -356,12 +316,3 @@ def schemas_of(dialect: Dialect, call: Call) -> dict[str, str]:
     """The schema of each tool that a request offers, by name; empty text: it has none."""
     offered = getattr(dialect, "offered", None)
     return {tool.name: tool.schema for tool in offered(call)} if offered is not None else {}
-
-
-def spelled_rule(ruling: Ruling) -> str:
-    """A ruling as people are shown it, JSON."""
-    rule: Rule | None = ruling.rule
-    shown: dict[str, Any] = {"why": ruling.why}
-    if rule is not None:
-        shown |= {"policy": rule.number, "tools": list(rule.tools), "action": rule.action.value, "when": rule.when}
-    return json.dumps(shown)

@@ -22,7 +22,7 @@ from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded, kept_headers, packed_headers
 from agentstate.engine.request import Answer, Request, Told
 from agentstate.engine.secrets import credentials
-from agentstate.errors import AgentStateError, UpstreamInvalid
+from agentstate.errors import AgentStateError, ApprovalUnavailable, UpstreamInvalid
 from agentstate.providers.client import Headers, Question, Reply
 from agentstate.providers.provider import Provider
 from agentstate.store.rows import FinishedJob, HeldRow, SessionRow
@@ -39,6 +39,7 @@ class Followed:
     """A job, and how to ask for it: ``headers`` hold credentials and are never stored."""
 
     session: int
+    session_key: str
     answer_id: str
     call: Call
     dialect: Dialect
@@ -78,7 +79,8 @@ async def follow(parts: Parts, job: Followed) -> None:
         if status in GONE:
             log.warning("job %s is gone at provider %s", job.answer_id, job.provider.name)
             return
-        if status < 300 and await _kept(parts, job, status, headers, body):
+        if status < 300 and _has_ended(job, body):
+            await _kept(parts, job, status, headers, body)
             return
 
 
@@ -98,24 +100,35 @@ async def _whole(parts: Parts, reply: Reply) -> bytes:
     return bytes(body)
 
 
-async def _kept(parts: Parts, job: Followed, status: int, headers: Headers, body: bytes) -> bool:
-    """Keep the end of a job in the journal; false: it has not ended."""
+async def _kept(parts: Parts, job: Followed, status: int, headers: Headers, body: bytes, keep: bool = True) -> bytes:
+    """What agents are given of a look at a job: at its end less the calls that policies do not let pass, since a poll
+    cannot wait for a person; the end is kept in the journal, if ``keep``."""
     verdict = job.dialect.judge(job.call, body)
     if verdict.finish == QUEUED or verdict.fault:
-        return False
+        return body
+    session = parts.journal.read.session(job.session_key)
+    assert session is not None
+    body = parts.gate.passed(parts.gate.place_of(session), job.dialect, job.call, verdict, body)
+    if not keep:
+        return body
     cost = None
     if verdict.usage:
         if not parts.pricing.ready:
             await asyncio.wrap_future(parts.pricing.warm())
         cost = parts.pricing.cost(job.provider, verdict.model or job.call.model, verdict.usage, clock.now())
     secrets = [*credentials(job.headers), *job.call.secrets]
-    head, body = scrubbed(packed_headers(headers), secrets), scrubbed(body, secrets)
+    head, kept = scrubbed(packed_headers(headers), secrets), scrubbed(body, secrets)
     await parts.journal.finish_job(
         FinishedJob(
-            job.session, job.answer_id, status, head, body, verdict.model, verdict.usage, cost, bool(verdict.failed)
+            job.session, job.answer_id, status, head, kept, verdict.model, verdict.usage, cost, bool(verdict.failed)
         )
     )
-    return True
+    return body
+
+
+def _has_ended(job: Followed, body: bytes) -> bool:
+    verdict = job.dialect.judge(job.call, body)
+    return verdict.finish != QUEUED and not verdict.fault
 
 
 def is_job(call: Call, verdict: Verdict, state: State) -> bool:
@@ -141,14 +154,14 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
     provider = parts.providers.for_dialect(known.provider)
     question = forwarded(request, known.provider, provider)
     job = Followed(
-        session.id,
+        session.id, session.key,
         answer_id, known.parse(method, path, body), known, provider, request.path.rpartition("/")[0],
         question.headers,
     )  # fmt: skip
     async with parts.client.attempt(provider, question) as reply:
         answer = await _whole(parts, reply)
-        if reply.status < 300 and MARK.encode() not in body:
-            await _kept(parts, job, reply.status, reply.headers, answer)
+        if reply.status < 300:
+            answer = await _kept(parts, job, reply.status, reply.headers, answer, MARK.encode() not in body)
         return _told(reply.status, reply.headers, answer, held, Outcome.LIVE)
 
 
@@ -168,6 +181,28 @@ async def _may_tell(parts: Parts, request: Request, session: SessionRow, held: H
     if run is None:
         return False
     return replay.tells_end(read.deletion(session.id, answer_id, run.name), run.id, read.was_given(run.id, held.step))
+
+
+def check_stream(parts: Parts, request: Request) -> None:
+    """A stream of a job's answer cannot be held: refuse it where the job may call a tool that policies name. Raises
+    ``ApprovalUnavailable``."""
+    answer_id = _named(request) if request.method == "GET" and request.query else ""
+    found = _known(parts, request, answer_id) if answer_id else None
+    if found is None:
+        return
+    session, held = found
+    name, method, path, body = parts.journal.read.request(held.step)
+    dialect = registry.BY_NAME[name]
+    place = parts.gate.place_of(session)
+    watched = [
+        tool for tool in parts.gate.tools(dialect, dialect.parse(method, path, body))
+        if parts.gate.policies.may_hold(tool, place)
+    ]  # fmt: skip
+    if watched:
+        raise ApprovalUnavailable(
+            f"this job may call {', '.join(watched[:5])}, which policies hold, and a stream of it cannot be held: "
+            "look at the job without a query (no stream=true), or run it without background"
+        )
 
 
 async def note_deletion(parts: Parts, request: Request, status: int) -> None:

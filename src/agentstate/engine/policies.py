@@ -31,6 +31,10 @@ class Policies:
     def ruling(self, call: ToolCall, place: Place) -> Ruling:
         return policy.rule_on(call, place, self.rules, self._holds)
 
+    def may_hold(self, tool: str, place: Place) -> bool:
+        """Whether some call of the tool could be held or denied here, whatever its arguments."""
+        return any(rule.action is not Action.ALLOW and policy.governs(rule, tool, place) for rule in self.rules)
+
     @cached_property
     def _conditions(self) -> dict[str, Any]:
         import cel  # loaded only where a policy has a condition

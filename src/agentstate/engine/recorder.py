@@ -260,6 +260,7 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> tupl
     if verdict.answer_id and jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:
         asked = jobs.Followed(
             job.live.session,
+            job.place.session,
             verdict.answer_id,
             job.call,
             job.dialect,

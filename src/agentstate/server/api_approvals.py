@@ -1,4 +1,5 @@
 """Minimal, replaced by the full one."""
+
 from __future__ import annotations
 
 import json
@@ -16,11 +17,31 @@ class ApprovalRoutes:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._approvals = Approvals(parts)
+
     async def pending(self, request: Request) -> Response:
         rows = self._parts.journal.read.approvals("pending")
-        out: list[dict[str, Any]] = [{"id": r.id, "session_id": r.session, "step_number": r.number, "tool_name": r.tool, "kind": r.kind, "status": r.state, "arguments": r.arguments, "digest": r.digest.hex()} for r in rows]
+        out: list[dict[str, Any]] = [
+            {
+                "id": r.id,
+                "session_id": r.session,
+                "step_number": r.number,
+                "tool_name": r.tool,
+                "kind": r.kind,
+                "status": r.state,
+                "arguments": r.arguments,
+                "digest": r.digest.hex(),
+            }
+            for r in rows
+        ]
         return Response(json.dumps(out), media_type="application/json")
+
     async def act(self, request: Request) -> Response:
         body = json.loads(await request.body())
-        row = await self._approvals.decide(request.path_params["id"], body["action"], Person("admin", Role.ADMIN), body.get("arguments"), body.get("reason", ""))
+        row = await self._approvals.decide(
+            request.path_params["id"],
+            body["action"],
+            Person("admin", Role.ADMIN),
+            body.get("arguments"),
+            body.get("reason", ""),
+        )
         return Response(json.dumps({"id": row.id, "status": row.state}), media_type="application/json")

@@ -95,6 +95,7 @@ class Proxy:
                 "(x-agent-session-id, or /s/<session>/ in the address), or leave the header out to send it"
             )
         if dialect is None or not request.session:
+            jobs.check_stream(self._parts, request)
             job = jobs.polled(request)
             known = await _while_connected(connection, jobs.poll(self._parts, request, job)) if job else None
             if known is not None:

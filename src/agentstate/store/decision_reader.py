@@ -13,7 +13,7 @@ from typing import Any
 
 from agentstate.core import policy
 from agentstate.core.model import ApprovalKind, ApprovalState, OnReject
-from agentstate.store.rows import ApprovalRow, AuditRow, InvocationRow
+from agentstate.store.rows import ApprovalRow, AuditRow, InvocationRow, SessionRow
 
 
 class DecisionReader:
@@ -29,6 +29,10 @@ class DecisionReader:
 
     def _content(self, codec: int, size: int, data: bytes) -> bytes:
         raise NotImplementedError
+
+    def run_of(self, step: int) -> int:
+        """The run that asked first."""
+        return int(self._one("run_of", (step,))[0])
 
     def labels(self, session: int) -> tuple[str, ...]:
         return tuple(row[0] for row in self._all("labels", (session,)))
@@ -98,6 +102,18 @@ class DecisionReader:
             AuditRow(row[0], row[1], row[2], row[3], row[4], row[5], bytes(row[6]), bytes(row[7]))
             for row in self._all("audit", values)
         ]
+
+    def open_invocations(self, session: int, run: int, ids: Iterable[str]) -> dict[str, tuple[int, int, int]]:
+        """By call id: (step, choice, place) of the last call of that id that the run was given and has no result."""
+        values = {"session": session, "run": run, "ids": json.dumps(list(ids))}
+        return {row[0]: (row[1], row[2], row[3]) for row in self._all("open_invocations", values)}
+
+    def made_before(self, session: SessionRow, run: int, digest: bytes) -> tuple[int, str] | None:
+        """(step number, result) of an equal call that was made elsewhere in this generation of the session: in a step
+        that the run was not given."""
+        values = {"session": session.id, "head": session.head, "run": run, "digest": digest}
+        row = self._one("made_before", values)
+        return None if row is None else (row[0], self._text(*row[1:4]))
 
     def invocations(self, steps: Iterable[int]) -> list[InvocationRow]:
         """What became of the calls that the answers of these steps propose, less those that were refused."""

@@ -311,11 +311,14 @@ class Journal:
         """An act of authority, in the audit log."""
         await self._write("note_act", lambda conn: decisions.audit(conn, actor, action, subject, detail))
 
-    async def note_results(self, results: Sequence[tuple[int, int, int, bytes, bool]]) -> None:
-        """Results of calls came back: (step, choice, place, content, whether it is an error); the first one stays."""
-        await self._write(
+    def note_results(self, results: Sequence[tuple[int, int, int, bytes, bool]]) -> asyncio.Future[Any]:
+        """Results of calls came back: (step, choice, place, content, whether it is an error); the first one stays.
+        Nobody waits for it: it goes to disk with what follows from it."""
+        future = self._writer.submit(
             "note_results", lambda conn: decisions.note_results(conn, self._counters, results), durable=False
         )
+        future.add_done_callback(_log_loss)
+        return future
 
     async def finish_job(self, job: FinishedJob) -> None:
         """A job that the provider ran in the background ended, and how."""

@@ -161,9 +161,9 @@ class Begun(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How an attempt ended. ``body``: the bytes received; ``released``: they are what agents are given, unless a release
-    says otherwise; ``job``: they say that the provider works on the answer. ``asked``: what
-    people must decide before anything of it is given."""
+    """How an attempt ended. ``body``: the bytes received; ``released``: they are what agents are given, unless a
+    release says otherwise; ``job``: they say that the provider works on the answer. ``asked``: what people must decide
+    before anything of it is given."""
 
     session: int
     step: int

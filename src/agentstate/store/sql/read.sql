@@ -111,6 +111,9 @@ from step s join attempt a on a.step = s.id and a.n = s.attempts
 left join blob b on b.id = a.body
 where s.id = ?;
 
+-- name: run_of
+select run from step where id = ?;
+
 -- name: labels
 select name from label where session = ? order by name;
 
@@ -147,6 +150,31 @@ where v.approval = ? order by v.at;
 
 -- name: audit
 select id, at, actor, action, subject, detail, previous, hash from audit where id > :after order by id limit :limit;
+
+-- name: open_invocations
+select c.call_id, i.step, i.choice, i.place
+from call c join invocation i on i.step = c.step and i.choice = c.choice and i.place = c.place
+join step s on s.id = c.step
+where c.call_id in (select value from json_each(:ids)) and s.session = :session and i.result is null
+  and exists (select 1 from served v where v.run = :run and v.step = c.step)
+order by i.step;
+
+-- name: made_before
+with recursive up (id, parent) as (
+    select id, parent from branch where id = :head
+    union all
+    select b.id, b.parent from up join branch b on b.id = up.parent
+), generation (id) as (
+    select id from up where parent is null
+    union all
+    select b.id from generation join branch b on b.parent = generation.id
+)
+select s.number, b.codec, b.size, b.data
+from invocation i join step s on s.id = i.step join call c on c.step = i.step and c.choice = i.choice and c.place = i.place
+join blob b on b.id = i.result
+where i.digest = :digest and s.session = :session and i.failed = 0 and s.branch in (select id from generation)
+  and not exists (select 1 from served v where v.run = :run and v.step = i.step)
+order by i.seen_at desc limit 1;
 
 -- name: invocations_of
 select i.step, i.choice, i.place, c.call_id, c.name, a.codec, a.size, a.data, r.codec, r.size, r.data, i.failed, i.seen_at
