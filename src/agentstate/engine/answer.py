@@ -31,6 +31,7 @@ from agentstate.dialects.base import Dialect, check_content_type
 from agentstate.engine import given, invocations, waiting
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
+from agentstate.engine.held import amended
 from agentstate.engine.identity import Identity
 from agentstate.engine.presence import Connection
 from agentstate.engine.recorder import Job, record
@@ -254,13 +255,15 @@ class Answering:
         """Ask the provider. ``step``: as a further attempt of this one."""
         request, session = asked.request, asked.session
         if session.status is SessionStatus.PAUSED:
-            raise SessionPaused(_why_paused(session))
+            raise SessionPaused(given.why_paused(session))
         place = self.parts.gate.place_of(session)
         held = None
         if request.needs_approval and (step is None or waiting.must_ask(self.parts, step)):
             step, held = None, self.parts.gate.question_of_request(place, session.head, asked.call)
         provider = self.parts.providers.for_dialect(asked.dialect.provider)
         question = forwarded(request, asked.dialect.provider, provider)
+        if asked.call.previous and (whole := amended(self.parts, session.id, asked.call.previous, request.body)):
+            question = question._replace(body=whole)
         self.parts.pricing.warm()
         _, opening = self.parts.head(session)
         new = NewStep(
@@ -339,7 +342,7 @@ class Answering:
                 headers = live_headers(recording.headers) + told.headers()
                 return Answer(
                     recording.status, headers, None, recording, close,
-                    lambda error: (recording.failure or asked.dialect.stream_error)(_as_ours(error)),
+                    lambda error: (recording.failure or asked.dialect.stream_error)(given.as_ours(error)),
                 )  # fmt: skip
         if not await recording.complete():
             return self._waiting(asked, live.step, live.number, recording)
@@ -388,16 +391,3 @@ class Answering:
 @dataclass(frozen=True, slots=True)
 class _Diverging(Miss):
     found: Diverged
-
-
-def _why_paused(session: SessionRow) -> str:
-    try:
-        reason = json.loads(session.note).get("text", "") if session.note else ""
-    except ValueError:
-        reason = session.note
-    text = f"session {session.key} is paused" + (f": {reason}" if reason else "")
-    return text + "; set its status to RUNNING to go on"
-
-
-def _as_ours(error: Exception) -> AgentStateError:
-    return error if isinstance(error, AgentStateError) else AgentStateError("the proxy failed while answering")

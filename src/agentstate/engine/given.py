@@ -18,7 +18,7 @@ from agentstate.engine.headers import live_headers
 from agentstate.engine.recording import Recording
 from agentstate.engine.request import Answer, Request, Told
 from agentstate.errors import AgentStateError, HumanRejection
-from agentstate.store.rows import AnswerRow
+from agentstate.store.rows import AnswerRow, SessionRow
 
 if TYPE_CHECKING:
     from agentstate.engine.answer import Asked
@@ -98,3 +98,16 @@ async def _whole(found: Answer) -> bytes:
     assert found.recording is not None
     body = await found.recording.whole()
     return found.converted(body) if found.converted is not None else body
+
+
+def why_paused(session: SessionRow) -> str:
+    try:
+        reason = json.loads(session.note).get("text", "") if session.note else ""
+    except ValueError:
+        reason = session.note
+    text = f"session {session.key} is paused" + (f": {reason}" if reason else "")
+    return text + "; set its status to RUNNING to go on"
+
+
+def as_ours(error: Exception) -> AgentStateError:
+    return error if isinstance(error, AgentStateError) else AgentStateError("the proxy failed while answering")

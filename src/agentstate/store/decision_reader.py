@@ -34,6 +34,10 @@ class DecisionReader:
         """The run that asked first."""
         return int(self._one("run_of", (step,))[0])
 
+    def has_amended(self, session: int) -> bool:
+        """Whether agents were given some answer of the session otherwise than it came."""
+        return self._one("has_amended", (session,)) is not None
+
     def labels(self, session: int) -> tuple[str, ...]:
         return tuple(row[0] for row in self._all("labels", (session,)))
 

@@ -114,6 +114,9 @@ where s.id = ?;
 -- name: run_of
 select run from step where id = ?;
 
+-- name: has_amended
+select 1 from release r join step s on s.id = r.step where s.session = ? and r.body is not null limit 1;
+
 -- name: labels
 select name from label where session = ? order by name;
 
