@@ -22,7 +22,6 @@ from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server import auth
-from agentstate.server.api_approvals import ApprovalRoutes
 from agentstate.server.errors import rendered
 from agentstate.server.views import detail_view, run_view, session_view
 from agentstate.store.reader import Reader
@@ -40,7 +39,6 @@ class Api:
         self._parts = parts
         self._token = token
         self._sessions = Sessions(parts)
-        self._routes = ApprovalRoutes(parts)
 
     def app(self) -> Starlette:
         at = "/api/sessions/{id:path}"
@@ -55,8 +53,6 @@ class Api:
                 Route(at + "/runs/{run}/end", self._guarded(self._end_run), methods=["POST"]),
                 Route(at + "/runs/{run}", self._guarded(self._run), methods=["GET"]),
                 Route(at, self._guarded(self._detail), methods=["GET"]),
-                Route("/api/approvals/pending", self._guarded(self._routes.pending), methods=["GET"]),
-                Route("/api/approvals/{id}/action", self._guarded(self._routes.act), methods=["POST"]),
                 Route("/{rest:path}", _unknown),
             ],
             exception_handlers={HTTPException: _refused},
