@@ -13,14 +13,17 @@ import msgspec
 from agentstate.core.model import ToolCall, Verdict
 from agentstate.dialects import sse
 from agentstate.dialects.base import UNREADABLE
+from agentstate.dialects.openai_signs import signs_call
 
-_LEGACY_ID = "function"
+LEGACY_ID = "function"  # the call id and the index by which the one call of the legacy form is known
+LEGACY_INDEX = -1
 _CUT_BY_LIMIT = frozenset({"length", "content_filter"})
 
 
 class _Delta(msgspec.Struct):
     tool_calls: list[dict[str, Any]] | None = None
     function_call: dict[str, Any] | None = None
+    reasoning_details: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Choice(msgspec.Struct):
@@ -40,6 +43,62 @@ _decode_chunk = msgspec.json.Decoder(_Chunk)
 _NOTHING = (b"", b"null")
 
 
+class GrowingCalls:
+    """The tool calls of a stream as they grow from piece to piece, by (choice, index)."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int, int], dict[str, str]] = {}
+
+    def add(self, choice: int, call: dict[str, Any]) -> tuple[int, int]:
+        """Take note of a piece of a call; the (choice, index) of the call that it belongs to."""
+        place = choice, self._index(choice, call)
+        known = self._calls.setdefault(place, {"id": "", "name": "", "arguments": "", "input": "", "custom": ""})
+        known["id"] = known["id"] or str(call.get("id") or "")
+        function, custom = call.get("function"), call.get("custom")
+        if isinstance(function, dict):
+            known["name"] = grown_name(known["name"], str(function.get("name") or ""))
+            known["arguments"] += text_of(function.get("arguments"))
+        if isinstance(custom, dict):
+            known["custom"] = "custom"
+            known["name"] = grown_name(known["name"], str(custom.get("name") or ""))
+            known["input"] += text_of(custom.get("input"))
+        return place
+
+    def whole(self) -> tuple[ToolCall, ...]:
+        return tuple(
+            ToolCall(
+                choice, index, call["id"], call["name"],
+                custom_arguments(call["input"]) if call["custom"] and not call["arguments"] else call["arguments"],
+            )
+            for (choice, index), call in sorted(self._calls.items())
+        )  # fmt: skip
+
+    def _index(self, choice: int, call: dict[str, Any]) -> int:
+        index = call.get("index")
+        if isinstance(index, int):
+            return index
+        # Some providers send whole calls without an index: a new id starts a new call.
+        call_id = call.get("id") or ""
+        mine = [key for key in self._calls if key[0] == choice]
+        same = [key for key in mine if self._calls[key]["id"] == call_id]
+        last = max((key[1] for key in mine), default=-1)
+        named = [part for part in (call.get("function"), call.get("custom")) if isinstance(part, dict)]
+        begins = bool(call_id) or any(part.get("name") for part in named)
+        return same[-1][1] if same and call_id else (last if not begins and mine else last + 1)
+
+
+def grown_name(old: str, new: str) -> str:
+    """A tool's name with another piece of it. Some providers send it in pieces, others all of it with every piece."""
+    return old if new == old else old + new
+
+
+def custom_arguments(text: str) -> str:
+    """The input of a custom tool, which is free text, as arguments."""
+    return msgspec.json.encode({"input": text}).decode()
+
+
 class StreamGate(sse.Holding):
     """Reads a chat stream event by event; see ``dialects.base.Gate``."""
 
@@ -54,7 +113,7 @@ class StreamGate(sse.Holding):
         self._usage = b""
         self._finish: dict[int, str] = {}
         self._seen: set[int] = set()
-        self._calls: dict[tuple[int, int], dict[str, str]] = {}
+        self._calls = GrowingCalls()
 
     @property
     def done(self) -> bool:
@@ -62,10 +121,7 @@ class StreamGate(sse.Holding):
 
     def finish(self) -> Verdict:
         self._read_rest()
-        calls = tuple(
-            ToolCall(choice, index, call["id"], call["name"], call["arguments"])
-            for (choice, index), call in sorted(self._calls.items())
-        )
+        calls = self._calls.whole()
         finish = tuple(self._finish.get(choice, "") for choice in sorted(self._seen))
         unreadable, broken = _unreadable(calls, self._finish)
         fault = self._fault or self._unfinished() or unreadable
@@ -122,32 +178,13 @@ class StreamGate(sse.Holding):
             if choice.delta.tool_calls:
                 free = False
                 for call in choice.delta.tool_calls:
-                    self._tool(choice.index, call)
+                    self._calls.add(choice.index, call)
             if choice.delta.function_call:
                 free = False
-                self._tool(choice.index, {"index": -1, "id": _LEGACY_ID, "function": choice.delta.function_call})
+                self._calls.add(choice.index, legacy_call(choice.delta.function_call))
+            if signs_call(choice.delta.reasoning_details):
+                free = False
         return free
-
-    def _tool(self, choice: int, call: dict[str, Any]) -> None:
-        index = call.get("index")
-        call_id = call.get("id") or ""
-        if not isinstance(index, int):
-            # Some providers send whole calls without an index: a new id starts a new call.
-            mine = [key for key in self._calls if key[0] == choice]
-            same = [key for key in mine if self._calls[key]["id"] == call_id]
-            last = max((key[1] for key in mine), default=-1)
-            function = call.get("function")
-            begins = bool(call_id) or (isinstance(function, dict) and bool(function.get("name")))
-            index = same[-1][1] if same and call_id else (last if not begins and mine else last + 1)
-        known = self._calls.setdefault((choice, index), {"id": "", "name": "", "arguments": "", "custom": ""})
-        known["id"] = known["id"] or str(call_id)
-        function = call.get("function")
-        if isinstance(function, dict):
-            known["name"] = known["name"] or str(function.get("name") or "")
-            known["arguments"] += text_of(function.get("arguments"))
-        custom = call.get("custom")
-        if isinstance(custom, dict):
-            known["name"] = known["name"] or str(custom.get("name") or "")
 
     def _read_odd(self, data: bytes) -> bool:
         """A JSON event whose fields have unusual types: held, and judged by what is usual in it."""
@@ -171,7 +208,7 @@ class StreamGate(sse.Holding):
                     self._finish[index] = str(choice["finish_reason"])
                 delta = choice.get("delta")
                 for call in _proposed(delta) if isinstance(delta, dict) else ():
-                    self._tool(index, call)
+                    self._calls.add(index, call)
         if value.get("usage"):
             self._usage = msgspec.json.encode(value["usage"])
         return False
@@ -182,9 +219,14 @@ def _proposed(delta: dict[str, Any]) -> list[dict[str, Any]]:
     calls = delta.get("tool_calls")
     found = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     legacy = delta.get("function_call")
-    if isinstance(legacy, dict):
-        found.append({"index": -1, "id": _LEGACY_ID, "function": legacy})
+    if isinstance(legacy, dict) and legacy:
+        found.append(legacy_call(legacy))
     return found
+
+
+def legacy_call(function: dict[str, Any]) -> dict[str, Any]:
+    """The one call of the legacy form, as a tool call."""
+    return {"index": LEGACY_INDEX, "id": LEGACY_ID, "function": function}
 
 
 def text_of(arguments: Any) -> str:
@@ -252,11 +294,15 @@ def _calls_of(choice: int, message: dict[str, Any]) -> list[ToolCall]:
         if not isinstance(call, dict):
             continue
         function = call.get("function") if isinstance(call.get("function"), dict) else None
-        named = function or call.get("custom") or {}
-        name = str(named.get("name") or "") if isinstance(named, dict) else ""
+        custom = call.get("custom") if isinstance(call.get("custom"), dict) else None
+        name = str((function or custom or {}).get("name") or "")
         arguments = text_of(function.get("arguments")) if function else ""
+        if custom is not None and not arguments:
+            arguments = custom_arguments(text_of(custom.get("input")))
         found.append(ToolCall(choice, index, str(call.get("id") or ""), name, arguments))
     legacy = message.get("function_call")
     if isinstance(legacy, dict):
-        found.append(ToolCall(choice, -1, _LEGACY_ID, str(legacy.get("name") or ""), text_of(legacy.get("arguments"))))
+        found.append(
+            ToolCall(choice, LEGACY_INDEX, LEGACY_ID, str(legacy.get("name") or ""), text_of(legacy.get("arguments")))
+        )
     return found

@@ -11,9 +11,10 @@ import msgspec
 
 from agentstate.core.model import Shape
 from agentstate.dialects import sse
+from agentstate.dialects.openai_answer import grown_name
 
 # Parts of a streamed message that are named whole rather than grown piece by piece.
-_WHOLE = frozenset({"role", "id", "type", "name", "index", "expires_at", "format", "signature"})
+_WHOLE = frozenset({"role", "id", "type", "index", "expires_at", "format", "signature"})
 _DONE = sse.encode(b"[DONE]")
 
 
@@ -115,6 +116,8 @@ def _grown(old: Any, new: Any, key: str) -> Any:
     if new is None or old is None:
         return old if new is None else new
     if isinstance(old, str) and isinstance(new, str):
+        if key == "name":
+            return grown_name(old, new)
         return (old or new) if key in _WHOLE else old + new
     if isinstance(old, list) and isinstance(new, list):
         return _extended(old, new)
