@@ -21,7 +21,7 @@ from agentstate.errors import NotFound
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
 from agentstate.store.reader import Reader
-from agentstate.store.rows import Invoked, Message, NewApproval, Released
+from agentstate.store.rows import Invoked, Message, NewApproval, Released, SessionRow
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
@@ -137,6 +137,14 @@ def reopen(conn: sqlite3.Connection, key: str, rule: str, quorum: int, approvers
     values = {"id": key, "rule": rule, "quorum": quorum, "approvers": json.dumps(approvers)}
     if conn.execute(_SQL["reopen"], values).rowcount == 1:
         audit(conn, "agentstate", "approval.reopened", key, {"rule": json.loads(rule)})
+
+
+def set_labels(
+    conn: sqlite3.Connection, session: SessionRow, add: Sequence[str], drop: Sequence[str], actor: str
+) -> None:
+    conn.executemany(_SQL["drop_label"], [(session.id, name) for name in drop])
+    conn.executemany(_SQL["add_label"], [(session.id, name) for name in add])
+    audit(conn, actor, "session.labelled", session.key, {"added": list(add), "removed": list(drop)})
 
 
 def note_results(

@@ -143,6 +143,21 @@ where v.approval = ? order by v.at;
 -- name: audit
 select id, at, actor, action, subject, detail, previous, hash from audit where id > :after order by id limit :limit;
 
+-- name: approver_by_token
+select name, role, token, slack, discord, created_at, disabled_at from approver where token = ? and disabled_at is null;
+
+-- name: approver
+select name, role, token, slack, discord, created_at, disabled_at from approver where name = ?;
+
+-- name: approvers
+select name, role, token, slack, discord, created_at, disabled_at from approver order by name;
+
+-- name: approvers_by_slack
+select name, role, token, slack, discord, created_at, disabled_at from approver where slack = ? and disabled_at is null;
+
+-- name: approvers_by_discord
+select name, role, token, slack, discord, created_at, disabled_at from approver where discord = ? and disabled_at is null;
+
 -- name: invocations_of
 select i.step, i.choice, i.place, c.call_id, c.name, a.codec, a.size, a.data, r.codec, r.size, r.data, i.failed, i.seen_at
 from invocation i join call c on c.step = i.step and c.choice = i.choice and c.place = i.place
