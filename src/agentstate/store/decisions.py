@@ -25,6 +25,7 @@ from agentstate.store.rows import Invoked, Message, NewApproval, Released, Sessi
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
+AUDIT_HEAD = "audit_head"
 
 
 def add_invocations(conn: sqlite3.Connection, counters: Counters, step: int, calls: tuple[Invoked, ...]) -> None:
@@ -84,6 +85,12 @@ def audit(conn: sqlite3.Connection, actor: str, action: str, subject: str, detai
     at = clock.now()
     seal = audit_seal(bytes(previous), number, at, actor, action, subject, text)
     conn.execute(_SQL["add_audit"], (number, at, actor, action, subject, text, previous, seal))
+    conn.execute(_SQL["set_meta"], {"key": AUDIT_HEAD, "value": spelled_head(number, seal)})
+
+
+def spelled_head(number: int, seal: bytes) -> str:
+    """How the last entry is remembered beside the log, so that one cut off at its end is seen."""
+    return f"{number}:{seal.hex()}"
 
 
 def audit_seal(previous: bytes, number: int, at: float, actor: str, action: str, subject: str, detail: str) -> bytes:
