@@ -53,6 +53,15 @@ class Forbidden(AgentStateError):
     retry_after = None
 
 
+class TooManyRequests(AgentStateError):
+    """Too many wrong tokens came from one address; ``retry_after`` says when to try again."""
+
+    code = "too_many_requests"
+    status = 429
+    kind = "rate_limit_error"
+    retry_after = 60.0
+
+
 class Unprocessable(AgentStateError):
     """The request is well formed, and what it asks for cannot be done with this."""
 

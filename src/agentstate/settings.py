@@ -36,6 +36,10 @@ class ServerSettings(_Section):
         description="When not empty, agents must send one in `x-agentstate-key` or as `/k/<key>/…`.",
     )
     open: bool = Field(False, description="Allow listening beyond loopback without agent keys.")
+    allowed_hosts: list[str] = Field(
+        default_factory=list,
+        description="Further host names under which people reach the control plane and its pages, as `agents.example`.",
+    )
     max_body_bytes: int = Field(64 * MIB, ge=1024, description="Largest request body taken; more is answered 413.")
     max_answer_bytes: int = Field(64 * MIB, ge=1024, description="Largest answer recorded; more is a failed attempt.")
     shutdown_grace_s: float = Field(20.0, ge=0, description="How long a stop waits for calls in flight.")
@@ -213,13 +217,14 @@ SHORT_VARIABLES: dict[str, tuple[str, ...]] = {
     "AGENTSTATE_OLLAMA_URL": ("providers", "ollama", "url"),
 }
 
-# Read by the Python wrappers and by `agentstate run`'s children, not by the server.
+# Read by the Python wrappers, by `agentstate run`'s children and by commands, not by the server.
 CLIENT_VARIABLES = (
     "AGENTSTATE_URL",
     "AGENTSTATE_RUN_ID",
     "AGENTSTATE_SESSION_ID",
     "AGENTSTATE_CONFIG",
     "AGENTSTATE_DATA",
+    "AGENTSTATE_TOKEN",
 )
 
 
@@ -292,7 +297,7 @@ def _from_environment(environ: dict[str, str]) -> dict[str, Any]:
 
 def _parsed(text: str, keys: tuple[str, ...]) -> Any:
     """A list in a variable is comma-separated; everything else is left to the types."""
-    if keys[-1] in ("agent_keys", "dialects", "read", "idempotent"):
+    if keys[-1] in ("agent_keys", "allowed_hosts", "dialects", "read", "idempotent"):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 

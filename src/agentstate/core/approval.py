@@ -6,11 +6,14 @@ the gate; what expires is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from agentstate.core.model import ApprovalKind, ApprovalState
+
+LINK = "link:"
 
 
 class Decision(StrEnum):
@@ -32,7 +35,8 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who decides: ``name`` is unique. The admin token's is ``admin``."""
+    """Who decides: ``name`` is unique. The admin token's is ``admin``; who holds a link that was sent to a target
+    decides as ``link:<target>``."""
 
     name: str
     role: Role
@@ -82,10 +86,33 @@ def state_of(action: Decision) -> ApprovalState:
     return _STATE[action]
 
 
+_RANK = {Role.VIEWER: 0, Role.APPROVER: 1, Role.ADMIN: 2}
+_NAME = re.compile(r"[^\W_][\w.@+-]{0,63}")
+_TAKEN = frozenset({"admin", "agentstate", "policy", *(role.value for role in Role)})
+
+
+def reaches(role: Role, least: Role) -> bool:
+    """Whether a role may do what asks for ``least``."""
+    return _RANK[role] >= _RANK[least]
+
+
+def name_fault(name: str) -> str:
+    """Why an approver cannot be called so; empty: they can. Names stand in policies beside roles, and in the audit log
+    beside what the program itself does."""
+    if not _NAME.fullmatch(name):
+        return "a name has 1 to 64 letters, digits and the characters . _ @ + -, and begins with a letter or digit"
+    return f"{name} means something else already" if name.lower() in _TAKEN else ""
+
+
 def may_decide(person: Person, approvers: Sequence[str]) -> bool:
-    """Whether a person may decide: an approver or admin who, where some are named, is one of them by name or role."""
+    """Whether a person may decide: an approver or admin who, where some are named, is one of them by name or role.
+
+    Whoever holds a link is nobody in particular: no role counts for them, only the name of the link's target.
+    """
     if person.role is Role.VIEWER:
         return False
+    if person.name.startswith(LINK):
+        return not approvers or person.name in approvers or person.name.removeprefix(LINK) in approvers
     return not approvers or person.name in approvers or person.role.value in approvers
 
 
@@ -114,7 +141,8 @@ def tally(asked: Asked, votes: Sequence[Vote], new: Vote, now: float) -> Verdict
         return Verdict.EXPIRED
     if new.action is Decision.REJECTED:
         return Verdict.TAKEN
-    said = {vote.approver: vote for vote in votes}
-    said[new.approver] = new
+    said = {vote.approver: vote for vote in votes} | {new.approver: new}
     equal_votes = [vote for vote in said.values() if (vote.action, vote.arguments) == (new.action, new.arguments)]
-    return Verdict.TAKEN if len(equal_votes) >= asked.quorum else Verdict.COUNTED
+    if len(equal_votes) >= asked.quorum:
+        return Verdict.TAKEN
+    return Verdict.SAME if new in votes else Verdict.COUNTED

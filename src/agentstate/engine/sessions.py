@@ -6,8 +6,10 @@ Must not render. Invariant: dashboard, API and command line call these same func
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentstate.core.approval import Person
 from agentstate.core.model import RunState, SessionStatus
 from agentstate.core.runs import Evidence
 from agentstate.engine import processes
@@ -18,6 +20,7 @@ from agentstate.store.reader import Reader
 from agentstate.store.rows import NewRunRow, RunRow, SessionRow
 
 MOST_ID = 256
+MOST_LABEL = 100
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -100,6 +103,16 @@ class Sessions:
             raise BadRequest(f"status is {status!r}; use one of {names}") from None
         await self._parts.journal.set_status(session.id, wanted)
         return found(self._read, key)
+
+    async def set_labels(self, key: str, add: Sequence[str], remove: Sequence[str], actor: Person) -> tuple[str, ...]:
+        """Labels that policies may go by; all that the session has then. Raises ``NotFound``, ``BadRequest``."""
+        session = found(self._read, key)
+        for name in (*add, *remove):
+            if not name.strip() or len(name) > MOST_LABEL or _CONTROL.search(name):
+                raise BadRequest(f"{name[:80]!r} cannot be a label; give 1 to {MOST_LABEL} characters, none of control")
+        if add or remove:
+            await self._parts.journal.set_labels(session, add, remove, actor.name)
+        return self._read.labels(session.id)
 
     async def register_run(
         self, key: str, name: str, replaces: str | None, supervisor: int | None

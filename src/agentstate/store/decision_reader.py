@@ -9,11 +9,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from agentstate.core import policy
+from agentstate.core.approval import Role
 from agentstate.core.model import ApprovalKind, ApprovalState, OnReject
-from agentstate.store.rows import ApprovalRow, AuditRow, InvocationRow, SessionRow
+from agentstate.store.rows import ApprovalRow, ApproverRow, AuditRow, InvocationRow, SessionRow
+
+
+def _approver(row: Any) -> ApproverRow:
+    return ApproverRow(row[0], Role(row[1]), bytes(row[2]), *row[3:])
 
 
 class DecisionReader:
@@ -98,6 +103,24 @@ class DecisionReader:
         else:
             rows = within.execute(self.sql["votes"], (approval,)).fetchall()
         return [(row[0], row[1], self._text(*row[2:5]), row[5], row[6]) for row in rows]
+
+    def approver(self, name: str) -> ApproverRow | None:
+        row = self._one("approver", (name,))
+        return None if row is None else _approver(row)
+
+    def approvers(self) -> list[ApproverRow]:
+        """All of them by name, those who are disabled too."""
+        return [_approver(row) for row in self._all("approvers", ())]
+
+    def approver_by_token(self, digest: bytes) -> ApproverRow | None:
+        """Whose token has that sha256, if they are not disabled."""
+        row = self._one("approver_by_token", (digest,))
+        return None if row is None else _approver(row)
+
+    def approver_by_chat(self, place: Literal["slack", "discord"], user: str) -> ApproverRow | None:
+        """Who a user there is; nobody where no approver, or more than one, has that id."""
+        rows = self._all(f"approvers_by_{place}", (user,)) if user else []
+        return _approver(rows[0]) if len(rows) == 1 else None
 
     def audit(self, after: int = 0, limit: int = 1000) -> list[AuditRow]:
         """Entries of the audit log, oldest first."""

@@ -21,10 +21,11 @@ from agentstate.errors import NotFound
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
 from agentstate.store.reader import Reader
-from agentstate.store.rows import Invoked, Message, NewApproval, Released
+from agentstate.store.rows import Invoked, Message, NewApproval, Released, SessionRow
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
+AUDIT_HEAD = "audit_head"
 
 
 def add_invocations(conn: sqlite3.Connection, counters: Counters, step: int, calls: tuple[Invoked, ...]) -> None:
@@ -84,6 +85,12 @@ def audit(conn: sqlite3.Connection, actor: str, action: str, subject: str, detai
     at = clock.now()
     seal = audit_seal(bytes(previous), number, at, actor, action, subject, text)
     conn.execute(_SQL["add_audit"], (number, at, actor, action, subject, text, previous, seal))
+    conn.execute(_SQL["set_meta"], {"key": AUDIT_HEAD, "value": spelled_head(number, seal)})
+
+
+def spelled_head(number: int, seal: bytes) -> str:
+    """How the last entry is remembered beside the log, so that one cut off at its end is seen."""
+    return f"{number}:{seal.hex()}"
 
 
 def audit_seal(previous: bytes, number: int, at: float, actor: str, action: str, subject: str, detail: str) -> bytes:
@@ -137,6 +144,14 @@ def reopen(conn: sqlite3.Connection, key: str, rule: str, quorum: int, approvers
     values = {"id": key, "rule": rule, "quorum": quorum, "approvers": json.dumps(approvers)}
     if conn.execute(_SQL["reopen"], values).rowcount == 1:
         audit(conn, "agentstate", "approval.reopened", key, {"rule": json.loads(rule)})
+
+
+def set_labels(
+    conn: sqlite3.Connection, session: SessionRow, add: Sequence[str], drop: Sequence[str], actor: str
+) -> None:
+    conn.executemany(_SQL["drop_label"], [(session.id, name) for name in drop])
+    conn.executemany(_SQL["add_label"], [(session.id, name) for name in add])
+    audit(conn, actor, "session.labelled", session.key, {"added": list(add), "removed": list(drop)})
 
 
 def note_results(

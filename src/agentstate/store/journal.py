@@ -22,12 +22,12 @@ from agentstate.core.approval import Vote
 from agentstate.core.branching import lineage
 from agentstate.core.model import Release, RunState, SessionStatus, State
 from agentstate.errors import Conflict, StoreError, StoreReadOnly
-from agentstate.store import decisions, transactions
+from agentstate.store import approvers, decisions, transactions
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
 from agentstate.store.reader import Reader
-from agentstate.store.rows import Begun, Ending, FinishedJob, NewRunRow, NewStep, Released, SessionRow
+from agentstate.store.rows import ApproverRow, Begun, Ending, FinishedJob, NewRunRow, NewStep, Released, SessionRow
 from agentstate.store.sqlite import named
 from agentstate.store.writer import Writer
 
@@ -298,14 +298,21 @@ class Journal:
         """What agents are given of a step that was held, before they are given it; false: it was said already."""
         return await self._write("release", lambda conn: decisions.release(conn, self._counters, released))
 
-    async def set_labels(self, session: int, add: Sequence[str], drop: Sequence[str]) -> None:
-        """Labels of a session that come and go."""
+    async def set_labels(self, session: SessionRow, add: Sequence[str], drop: Sequence[str], actor: str) -> None:
+        """Labels of a session that come and go. Policies may go by them, so it stands in the audit log who did it."""
+        await self._write("set_labels", lambda conn: decisions.set_labels(conn, session, add, drop, actor))
 
-        def work(conn: sqlite3.Connection) -> None:
-            conn.executemany(_SQL["drop_label"], [(session, name) for name in drop])
-            conn.executemany(_SQL["add_label"], [(session, name) for name in add])
+    async def add_approver(self, new: ApproverRow, actor: str) -> None:
+        """Raises ``Conflict`` for a name that is or was somebody's."""
+        await self._write("add_approver", lambda conn: approvers.add(conn, new, actor))
 
-        await self._write("set_labels", work)
+    async def disable_approver(self, name: str, actor: str) -> None:
+        """Their token opens nothing any more; what they decided stays. Raises ``NotFound``."""
+        await self._write("disable_approver", lambda conn: approvers.disable(conn, name, actor))
+
+    async def rotate_approver(self, name: str, token: bytes, actor: str) -> None:
+        """Another token, of which this is the sha256, takes the place of theirs. Raises ``NotFound``."""
+        await self._write("rotate_approver", lambda conn: approvers.rotate(conn, name, token, actor))
 
     async def note_act(self, actor: str, action: str, subject: str, detail: Mapping[str, Any]) -> None:
         """An act of authority, in the audit log."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from agentstate.core.approval import Role
 from agentstate.core.branching import Branch
 from agentstate.core.model import (
     ApprovalKind,
@@ -297,6 +298,19 @@ class ApprovalRow(NamedTuple):
     created_at: float
     expires_at: float | None
     decided_at: float | None
+
+
+class ApproverRow(NamedTuple):
+    """Somebody who may use the control plane. ``token``: the sha256 of theirs; ``slack``, ``discord``: their user id
+    there, empty: none."""
+
+    name: str
+    role: Role
+    token: bytes
+    slack: str
+    discord: str
+    created_at: float
+    disabled_at: float | None
 
 
 class AuditRow(NamedTuple):

@@ -5,7 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentstate.core.approval import Asked, Decision, Person, Role, Verdict, Vote, fits, may_decide, state_of, tally
+from agentstate.core.approval import (
+    Asked,
+    Decision,
+    Person,
+    Role,
+    Verdict,
+    Vote,
+    fits,
+    may_decide,
+    name_fault,
+    reaches,
+    state_of,
+    tally,
+)
 from agentstate.core.model import ApprovalKind, ApprovalState
 
 CALL = ApprovalKind.CALL
@@ -34,7 +47,7 @@ def test_an_edit_is_the_same_only_to_the_letter() -> None:
 def test_a_quorum_counts_different_people_who_say_the_same() -> None:
     two = asked(quorum=2)
     assert tally(two, [], Vote("ann", YES), 0) is Verdict.COUNTED
-    assert tally(two, [Vote("ann", YES)], Vote("ann", YES), 0) is Verdict.COUNTED
+    assert tally(two, [Vote("ann", YES)], Vote("ann", YES), 0) is Verdict.SAME
     assert tally(two, [Vote("ann", YES)], Vote("bob", EDIT, "{}"), 0) is Verdict.COUNTED
     assert tally(two, [Vote("ann", EDIT, "{}")], Vote("bob", EDIT, '{"a":1}'), 0) is Verdict.COUNTED
     assert tally(two, [Vote("ann", YES)], Vote("bob", YES), 0) is Verdict.TAKEN
@@ -96,3 +109,33 @@ def test_a_decided_approval_is_never_decided_again(state: ApprovalState, votes: 
         found = tally(asked(state), [], vote, 0)
         assert found in (Verdict.SAME, Verdict.CONFLICT)
         assert (found is Verdict.SAME) <= (state is state_of(vote.action))
+
+
+def test_a_link_decides_where_nobody_is_named_or_its_target_is_and_never_by_role() -> None:
+    link = Person("link:slack-1", Role.APPROVER)
+    assert may_decide(link, ())
+    assert may_decide(link, ("slack-1",)) and may_decide(link, ("link:slack-1",))
+    assert not may_decide(link, ("approver",)) and not may_decide(link, ("ann", "discord-1"))
+
+
+def test_a_role_reaches_what_asks_for_it_or_less() -> None:
+    assert [reaches(role, Role.APPROVER) for role in (Role.VIEWER, Role.APPROVER, Role.ADMIN)] == [False, True, True]
+    assert reaches(Role.VIEWER, Role.VIEWER) and not reaches(Role.APPROVER, Role.ADMIN)
+
+
+def test_names_that_mean_something_else_are_nobody_s() -> None:
+    assert not name_fault("ann") and not name_fault("ann.lee@example.test")
+    for name in (
+        "",
+        "admin",
+        "Admin",
+        "approver",
+        "agentstate",
+        "policy",
+        "link:slack-1",
+        "a b",
+        "-a",
+        "a" * 65,
+        "a\n",
+    ):
+        assert name_fault(name), name

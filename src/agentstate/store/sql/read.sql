@@ -179,6 +179,21 @@ where i.digest = :digest and s.session = :session and i.failed = 0 and s.branch 
   and not exists (select 1 from served v where v.run = :run and v.step = i.step)
 order by i.seen_at desc limit 1;
 
+-- name: approver_by_token
+select name, role, token, slack, discord, created_at, disabled_at from approver where token = ? and disabled_at is null;
+
+-- name: approver
+select name, role, token, slack, discord, created_at, disabled_at from approver where name = ?;
+
+-- name: approvers
+select name, role, token, slack, discord, created_at, disabled_at from approver order by name;
+
+-- name: approvers_by_slack
+select name, role, token, slack, discord, created_at, disabled_at from approver where slack = ? and disabled_at is null;
+
+-- name: approvers_by_discord
+select name, role, token, slack, discord, created_at, disabled_at from approver where discord = ? and disabled_at is null;
+
 -- name: invocations_of
 select i.step, i.choice, i.place, c.call_id, c.name, a.codec, a.size, a.data, r.codec, r.size, r.data, i.failed, i.seen_at
 from invocation i join call c on c.step = i.step and c.choice = i.choice and c.place = i.place

@@ -138,6 +138,15 @@ update release set mode = :mode, body = :body, said = :said, at = :now where ste
 -- name: refuse
 insert into release (step, mode, said, at) values (:step, :mode, :said, :now);
 
+-- name: add_approver
+insert into approver (name, role, token, slack, discord, created_at) values (:name, :role, :token, :slack, :discord, :now);
+
+-- name: disable_approver
+update approver set disabled_at = :now where name = :name and disabled_at is null;
+
+-- name: rotate_approver
+update approver set token = :token where name = :name and disabled_at is null;
+
 -- name: last_audit
 select id, hash from audit order by id desc limit 1;
 
