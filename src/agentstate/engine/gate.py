@@ -196,6 +196,11 @@ class Gate:
         self._parts.floating.holding[step] = recording
         self.look(step)
 
+    def look_again(self) -> None:
+        """Something that held steps back may be over."""
+        for step in (*self._parts.floating.holding, *self.requests):
+            self.look(step)
+
     def look(self, step: int) -> None:
         """Settle a step, if all is decided, in a task of the process."""
         if (event := self.requests.get(step)) is not None:

@@ -102,6 +102,7 @@ class Sessions:
             names = ", ".join(member.value for member in SessionStatus)
             raise BadRequest(f"status is {status!r}; use one of {names}") from None
         await self._parts.journal.set_status(session.id, wanted)
+        self._parts.gate.look_again()
         return found(self._read, key)
 
     async def set_labels(self, key: str, add: Sequence[str], remove: Sequence[str], actor: Person) -> tuple[str, ...]:

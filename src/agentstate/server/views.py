@@ -15,7 +15,7 @@ from agentstate.dialects import registry
 from agentstate.engine.sessions import RunSummary, summary
 from agentstate.errors import AgentStateError
 from agentstate.store.reader import Reader
-from agentstate.store.rows import SessionRow, StepRow
+from agentstate.store.rows import InvocationRow, SessionRow, StepRow
 
 
 def moment(seconds: float | None) -> str | None:
@@ -64,6 +64,9 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
     shown = dict(reader.shown(row))
     steps = reader.steps(row.id, start=start, limit=limit)
     last_given = reader.last_given(row.id)
+    calls: dict[int, list[dict[str, Any]]] = {}
+    for call in reader.invocations(step.id for step in steps):
+        calls.setdefault(call.step, []).append(call_view(call))
     served: dict[int, list[dict[str, Any]]] = {}
     for step, run, outcome, match, cut, joins, at in reader.served_of(step.id for step in steps):
         served.setdefault(step, []).append(
@@ -72,10 +75,23 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
     return {
         "session": session_view(reader, row),
         "steps": [
-            step_view(reader, step, names, shown, served.get(step.id, [])) | {"deaths": last_given.get(step.id, 0)}
+            step_view(reader, step, names, shown, served.get(step.id, [])) | {"deaths": last_given.get(step.id, 0), "calls": calls.get(step.id, [])}
             for step in steps
         ],
         "runs": [run_view(summary(reader, run)) for run in reversed(runs)],
+    }
+
+
+def call_view(call: InvocationRow) -> dict[str, Any]:
+    """A tool call that the answer gave the agent, and the result that came back."""
+    return {
+        "kind": "tool",
+        "call_id": call.call_id,
+        "tool": call.tool,
+        "arguments": call.arguments,
+        "result": call.result,
+        "failed": call.failed,
+        "seen_at": moment(call.seen_at),
     }
 
 
