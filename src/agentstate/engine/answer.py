@@ -232,7 +232,6 @@ class Answering:
             close(True)
             return await self.answer(given.continued(self.parts, asked, decision.step), asked.dialect)
         recording = self.parts.gate.attach(decision.step, asked.dialect, asked.call, recorded)
-        recording.enter()
         self.parts.gate.look(decision.step)
         return self._waiting(asked, decision.step, recorded.number, recording)
 

@@ -155,9 +155,10 @@ class Gate:
     # --- after it ---
 
     def attach(self, step: int, dialect: Dialect, call: Call, answer: AnswerRow) -> Recording:
-        """The recording with which readers of a step wait for the decision; made anew where there is none."""
+        """The recording with which readers of a step wait for the decision, entered; made anew where there is none."""
         known = self._parts.floating.holding.get(step)
         if known is not None:
+            known.enter()
             return known
         recording = Recording()
         recording.begin(answer.status, kept_headers(answer.head), answer.shape)
@@ -167,7 +168,8 @@ class Gate:
             recording.heartbeat = gate.heartbeat
             recording.failure = getattr(gate, "failure", None)
         recording.hold()
-        self._parts.floating.holding[step] = recording
+        recording.enter()
+        self._hold(step, recording)
         return recording
 
     def passed(self, place: Place, dialect: Dialect, call: Call, verdict: Verdict, body: bytes) -> bytes:
@@ -193,8 +195,21 @@ class Gate:
     def keep(self, step: int, recording: Recording) -> None:
         """The answer of a step is in the journal and waits; so do the readers of its recording."""
         recording.hold()
-        self._parts.floating.holding[step] = recording
+        self._hold(step, recording)
         self.look(step)
+
+    def _hold(self, step: int, recording: Recording) -> None:
+        """Readers wait with it. Once they are gone nothing is released: a decision is kept for who asks again, and what
+        governs the call by then counts."""
+        holding = self._parts.floating.holding
+        holding[step] = recording
+
+        def deserted() -> None:
+            holding.pop(step, None)
+
+        recording.on_deserted(deserted)
+        if recording.readers == 0:
+            deserted()
 
     def look_again(self) -> None:
         """Something that held steps back may be over."""

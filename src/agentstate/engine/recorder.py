@@ -84,7 +84,8 @@ async def record(job: Job) -> None:
         log.exception("recording a step failed")
         await _failed(job, AgentStateError(f"the proxy failed while recording the answer ({type(error).__name__})"))
     finally:
-        job.live.recording.on_deserted(lambda: None)
+        if not job.live.recording.held:  # the gate has it then
+            job.live.recording.on_deserted(lambda: None)
         job.parts.floating.drop(job.live)
 
 

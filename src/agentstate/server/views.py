@@ -75,7 +75,8 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
     return {
         "session": session_view(reader, row),
         "steps": [
-            step_view(reader, step, names, shown, served.get(step.id, [])) | {"deaths": last_given.get(step.id, 0), "calls": calls.get(step.id, [])}
+            step_view(reader, step, names, shown, served.get(step.id, []))
+            | {"deaths": last_given.get(step.id, 0), "calls": calls.get(step.id, [])}
             for step in steps
         ],
         "runs": [run_view(summary(reader, run)) for run in reversed(runs)],
