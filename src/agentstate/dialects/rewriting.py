@@ -15,8 +15,9 @@ import msgspec
 
 from agentstate.core.model import Change, ToolCall
 from agentstate.dialects import sse
-from agentstate.dialects.base import UNREADABLE
+from agentstate.dialects.base import UNREADABLE, list_of
 
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BLANKS = re.compile(rb"[ \t\r\n]*")
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NESTED = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
@@ -50,6 +51,9 @@ def members(text: bytes) -> list[Member]:
 
 def elements(text: bytes) -> list[bytes]:
     """The elements of a JSON array; ``ValueError``: it is none."""
+    strict = list_of(text)
+    if strict is not None:
+        return [bytes(one) for one in strict]
     return [text[start : _end(text, start)] for start in _parts(text, b"[")]
 
 
@@ -57,7 +61,11 @@ def member(text: bytes, name: str) -> bytes:
     """The value of a member, of the last one of its name; empty: there is none, or it is null, or this is no object."""
     if not text.lstrip().startswith(b"{"):
         return b""
-    found = b""
+    try:
+        found = bytes(_decode_fields.decode(text).get(name, b""))
+        return b"" if found == b"null" else found
+    except UNREADABLE:
+        found = b""  # only a lenient reader takes it
     for one in members(text):
         if one.name == name:
             found = text[one.value : one.end]

@@ -32,6 +32,15 @@ def test_members_and_elements_are_found_in_any_spelling() -> None:
     assert rewriting.listed(ODD, "a") == []
 
 
+def test_what_only_a_lenient_parser_takes_is_read_alike() -> None:
+    for odd in (b'"\\ud800"', b"1e999", b'"\xff"'):
+        body = ODD.replace(b"1.50", odd)
+        assert rewriting.member(body, "a") == odd
+        assert rewriting.member(body, "b") == b'"\\u00e9 \\"} ]"'
+        assert rewriting.elements(b"[ " + odd + b" ,[2]\n]") == [odd, b"[2]"]
+        assert rewriting.with_members(body, {"a": b"7"}) == ODD.replace(b"1.50", b"7")
+
+
 def test_last_of_doubled_names_counts_and_a_change_leaves_no_other() -> None:
     doubled = b'{"a":1,"b":2,"a":3}'
     assert rewriting.member(doubled, "a") == b"3"
