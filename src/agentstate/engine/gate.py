@@ -292,7 +292,7 @@ class Gate:
                 raise AgentStateError("the amended answer does not go on from what was shown")
         if mode in (Release.ERROR, Release.CONTINUE):
             amended = None
-        told = json.dumps({"text": found.text, "refused": found.refused, "reused": found.reused})
+        told = json.dumps({"text": found.text, "told": found.told})
         released = Released(step, mode, amended, told, found.invoked if mode is not Release.ERROR else ())
         await self._parts.journal.release(released)
         return released

@@ -68,8 +68,7 @@ def continued(parts: Parts, asked: Asked, step: int) -> Request:
     """The request with which the model is told of a refusal: a question of its own, of the same agent."""
     answer = parts.journal.read.received(step)
     said = json.loads(parts.journal.read.answer(step).said)
-    results = [ToolResult(call_id, text, True) for call_id, text in said["refused"].items()]
-    results += [ToolResult(call_id, text) for call_id, text in said["reused"].items()]
+    results = [ToolResult(*told) for told in said["told"]]
     build = asked.dialect.continued  # type: ignore[attr-defined]
     body = build(asked.call, answer.shape, answer.body, results)
     return asked.request._replace(body=body, hint=None, retry=0, retry_key=b"", needs_approval=False)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agentstate.engine.core import Parts
 
 log = logging.getLogger("agentstate")
+_MOST_LOOKED_AT = 256  # messages from the end: more calls than that no model proposes at once
 
 
 def acts(settings: ToolSettings, tool: str) -> bool:
@@ -25,13 +26,23 @@ def acts(settings: ToolSettings, tool: str) -> bool:
     return not any(fnmatchcase(tool, pattern) for pattern in (*settings.read, *settings.idempotent))
 
 
+def _named_last(call: Call) -> list[str]:
+    """The ids of calls that the messages after the model's last one speak of."""
+    named: list[str] = []
+    for item in call.items[: -_MOST_LOOKED_AT - 1 : -1]:
+        if item.role in ("assistant", "model"):
+            break
+        named += item.call_ids
+    return named
+
+
 def note(parts: Parts, session: int, run: int, dialect: Dialect, call: Call) -> None:
     """Keep the results that a request carries with the calls that they answer. Nobody waits for it."""
-    read = getattr(dialect, "results", None)
-    results = read(call) if read is not None and call.items else ()
-    if not results:
+    named = _named_last(call)
+    waiting = parts.journal.read.open_invocations(session, run, named) if named else {}
+    if not waiting:
         return
-    waiting = parts.journal.read.open_invocations(session, run, [result.call_id for result in results])
+    results = dialect.results(call)  # type: ignore[attr-defined]
     found = [
         (*waiting[result.call_id], result.content.encode("utf-8", "surrogatepass"), result.failed)
         for result in results

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agentstate.core import policy
-from agentstate.core.model import Action, ApprovalState, Change, OnReject, Release, ToolCall, Verdict
+from agentstate.core.model import Action, ApprovalState, Change, OnReject, Release, ToolCall, ToolResult, Verdict
 from agentstate.core.policy import Place, Rule, Ruling
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
@@ -21,14 +21,12 @@ PASSES = frozenset({ApprovalState.APPROVED, ApprovalState.EDITED})
 
 
 class Settled(NamedTuple):
-    """``changes`` to the answer; ``refused``: what the model is told of each refused call, by its id, ``reused``: the
-    result it is given; ``text``: the same as a text for the agent; ``modes``: how to tell it of each; ``left``: how
-    many calls are left."""
+    """``changes`` to the answer; ``told``: what the model is told of each call that is not given, in order; ``text``:
+    the same as a text for the agent; ``modes``: how to tell it of each; ``left``: how many calls are left."""
 
     changes: tuple[Change, ...]
     invoked: tuple[Invoked, ...]
-    refused: dict[str, str]
-    reused: dict[str, str]
+    told: tuple[ToolResult, ...]
     text: str
     modes: tuple[OnReject, ...]
     left: int
@@ -41,8 +39,7 @@ def settled(
     by_place = {(row.choice, row.place): row for row in rows}
     changes: list[Change] = []
     invoked: list[Invoked] = []
-    refused: dict[str, str] = {}
-    reused: dict[str, str] = {}
+    told: list[ToolResult] = []
     said: list[str] = []
     modes: list[OnReject] = []
     for call in verdict.calls:
@@ -50,7 +47,7 @@ def settled(
         result = results.get((call.choice, call.index))
         if result is not None:
             changes.append(Change(call.choice, call.index, None))
-            reused[call.call_id] = result
+            told.append(ToolResult(call.call_id, result))
             said.append(f"{call.name} was called already with these arguments; its result was: {result}")
             modes.append(OnReject.CONTINUE)
             continue
@@ -58,7 +55,7 @@ def settled(
         why = refusal(place, branch, step, call, schemas.get(call.name, ""), row, policies.ruling(decided, place))
         if why:
             changes.append(Change(call.choice, call.index, None))
-            refused[call.call_id] = why
+            told.append(ToolResult(call.call_id, why, True))
             said.append(why)
             modes.append(row.on_reject if row is not None else policies.ruling(call, place).on_reject)
             continue
@@ -67,7 +64,7 @@ def settled(
         invoked.append(
             Invoked(call.choice, call.index, decided.arguments.encode("utf-8", "surrogatepass"), digest_of(decided))
         )
-    return Settled(tuple(changes), tuple(invoked), refused, reused, " ".join(said), tuple(modes), len(invoked))
+    return Settled(tuple(changes), tuple(invoked), tuple(told), " ".join(said), tuple(modes), len(invoked))
 
 
 def refusal(

@@ -66,7 +66,7 @@ async def _refuse(job: Job, question: ApprovalRow) -> None:
     reason = f": {question.reason}" if question.reason else ""
     error = HumanRejection(f"the request was refused{by}{reason}")
     recording = job.live.recording
-    said = json.dumps({"text": error.message, "refused": {}, "reused": {}})
+    said = json.dumps({"text": error.message, "told": []})
     if recording.flushed and not job.call.shape.stream and job.call.dialect in refusal.SPOKEN:
         status, body, mode = 200, refusal.completion(job.call, error.message, clock.call_id()), Release.MESSAGE
     else:
