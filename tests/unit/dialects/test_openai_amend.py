@@ -385,6 +385,20 @@ def test_log_probabilities_of_a_changed_call_go_with_it_and_those_of_the_text_st
         assert b"old" not in made
 
 
+def test_reasoning_that_is_signed_with_the_id_of_a_call_is_held_and_goes_with_it() -> None:
+    def thought(name: str | None) -> dict[str, Any]:
+        return {"type": "reasoning.encrypted", "data": f"data of {name}", "format": "google-gemini-v1", "id": name}
+
+    free = [chat.chunk({"role": "assistant", "reasoning_details": [thought(name)]}) for name in (None, "rs_1")]
+    signed = chat.chunk({"reasoning_details": [thought("call_one"), thought("call_two")]})
+    calls = [chat.chunk(piece(**function(at, name))) for at, name in enumerate(("one", "two"))]
+    stream = b"".join([*free, signed, *calls, chat.chunk({}, finish="tool_calls"), chat.DONE])
+    assert fed([stream])[0] == b"".join(free)
+    made = check(stream, [Change(0, 0), Change(0, 1, NEW)], SAID)
+    assert b"data of call_one" not in made and b"data of call_two" in made
+    assert b"call_" not in check(stream, [Change(0, 0), Change(0, 1)], SAID)
+
+
 def test_name_in_pieces_is_put_together_so_that_its_policy_finds_it() -> None:
     parts = [piece(index=0, id="c", function={"name": "send_"}), piece(index=0, function={"name": "email"})]
     assert [call.name for call in verdict_of(stream_of(*parts)).calls] == ["send_email"]
