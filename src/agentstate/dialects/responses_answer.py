@@ -8,6 +8,7 @@ follows may not.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -37,7 +38,8 @@ ENDED = frozenset({"response.completed", "response.incomplete", "response.failed
 _TEXT = "response.output_text.delta"  # by far the most frequent event
 _NOTHING = (b"", b"null")
 # Kinds of call whose arguments are JSON text; those of others are free text, or JSON by nature.
-_ARGUED = ("function_call", "mcp_approval_request")
+ARGUED = ("function_call", "mcp_approval_request")
+SAID_IN = ("arguments", "input", "action", "actions", "operation")  # where a call has its arguments: the first there is
 
 
 class Response(msgspec.Struct):
@@ -114,18 +116,14 @@ class ResponsesGate(sse.Holding):
         if self._ended is None:
             return Verdict("the stream ended before the response was finished")
         kind, response = self._ended
-        items = list(enumerate(items_of(response.output)))
-        if not items:
+        output = items_of(response.output)
+        if not output:
             # Some providers leave the output out of the last event: it is what the stream said before.
             missing = self._added - {place for place, _ in self._finished}
             if missing and kind == "response.completed":
                 return Verdict(f"the stream ended before output item {min(missing)} was finished")
-        # What an agent may have acted on by an event of its own counts, whether the last event repeats it or not.
-        known = {_identity(item) for _, item in items}
-        items += [
-            (place, item) for place, item in sorted(self._finished, key=itemgetter(0)) if _identity(item) not in known
-        ]
-        return settled(response, items, text_in(response.status) or kind.removeprefix("response."), keeps(self._body))
+        status = text_in(response.status) or kind.removeprefix("response.")
+        return settled(response, merged(output, self._finished), status, keeps(self._body))
 
     def heartbeat(self) -> bytes:
         """The last lifecycle event that was shown, as ``response.in_progress``.
@@ -190,7 +188,7 @@ class ResponsesGate(sse.Holding):
             return self._begin(read)
         if kind in ("response.output_item.added", "response.output_item.done"):
             return self._item(kind, read)
-        return not _of_a_call(kind)
+        return not of_a_call(kind)
 
     def _begin(self, read: Event) -> bool:
         if bytes(read.response)[:1] != b"{":
@@ -221,9 +219,26 @@ class ResponsesGate(sse.Holding):
         return not is_for_agent(item)
 
 
-def _identity(item: dict[str, Any]) -> tuple[str, ...]:
+def identity(item: dict[str, Any]) -> tuple[str, ...]:
     """What an item and its repetition in the last event have in common; item ids may differ between the two."""
     return tuple(str(item.get(key)) for key in ("type", "call_id", "name"))
+
+
+def merged(output: list[dict[str, Any]], finished: Iterable[tuple[int, dict[str, Any]]]) -> list[tuple[int, Any]]:
+    """The items of an answer and their places: those of the last event, then those that only events before it told of.
+
+    What an agent may have acted on by an event of its own counts, whether the last event repeats it or not; calls
+    without ids are told apart by how many of them there are.
+    """
+    items: list[tuple[int, Any]] = list(enumerate(output))
+    known = Counter(identity(item) for item in output)
+    left = known.copy()
+    for place, item in {(at, identity(item)): (at, item) for at, item in sorted(finished, key=itemgetter(0))}.values():
+        name = identity(item)
+        if not (known[name] if item.get("call_id") else left[name] > 0):
+            items.append((place, item))
+        left[name] -= 1
+    return items
 
 
 def odd_event(data: bytes) -> Event | None:
@@ -237,7 +252,7 @@ def odd_event(data: bytes) -> Event | None:
 
 
 @lru_cache(256)
-def _of_a_call(kind: str) -> bool:
+def of_a_call(kind: str) -> bool:
     """Whether an event, by its name, holds a part of a call that is not the provider's own to run."""
     name, found, _ = kind.removeprefix("response.").partition("_call")
     return bool(found) and name + found not in FOR_PROVIDER
@@ -295,9 +310,7 @@ def _call(place: int, item: dict[str, Any]) -> ToolCall:
     name = item.get("name")
     if not isinstance(name, str) or not name:
         name = kind.removesuffix("_call")
-    said = next(
-        (item[key] for key in ("arguments", "input", "action", "actions", "operation") if item.get(key) is not None), ""
-    )
+    said = next((item[key] for key in SAID_IN if item.get(key) is not None), "")
     arguments = said if isinstance(said, str) else json.dumps(said, ensure_ascii=True, separators=(",", ":"))
     return ToolCall(0, place, str(call_id or ""), name, arguments)
 
@@ -347,7 +360,7 @@ def _unreadable(items: Iterable[tuple[int, dict[str, Any]]], status: str) -> tup
     """(fault, whether a limit cut arguments) of calls whose arguments should be JSON and are not."""
     for _, item in items:
         arguments = item.get("arguments")
-        if item.get("type") not in _ARGUED or not isinstance(arguments, str) or not arguments.strip():
+        if item.get("type") not in ARGUED or not isinstance(arguments, str) or not arguments.strip():
             continue
         try:
             msgspec.json.decode(arguments)
