@@ -94,9 +94,8 @@ async def test_every_missing_entry_is_found(path: Path, tmp_path: Path) -> None:
         copy.write_bytes(content)
         change(copy, f"delete from audit where id = {number}")
         said = found(copy)
-        assert any(f"audit entry {number}: is missing" in fault or "its end was changed" in fault for fault in said), (
-            said
-        )
+        expected = "its end was changed" if number == count else f"audit entry {number}: is missing"
+        assert any(expected in fault for fault in said), said
 
 
 DAMAGE = {

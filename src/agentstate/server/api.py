@@ -17,12 +17,16 @@ from starlette.routing import Route
 from agentstate import __version__
 from agentstate.core.approval import Role
 from agentstate.engine.core import Parts
+from agentstate.engine.links import Links
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server.api_approvals import ApprovalRoutes
+from agentstate.server.approve_page import ApprovePage
 from agentstate.server.auth import Authority
+from agentstate.server.hooks import Hooks
 from agentstate.server.routing import Guard, body_of, error_answer, is_small, json_answer, next_page, whole
 from agentstate.server.views import detail_view, run_view, session_view
+from agentstate.settings import data_folder
 from agentstate.store.reader import Reader
 
 
@@ -33,6 +37,7 @@ class Api:
         self._parts = parts
         self._guard = Guard(parts, Authority(token, parts.settings))
         self._sessions = Sessions(parts)
+        self._links = Links(data_folder(), parts.settings.approvals.link_expires_s)
 
     def app(self) -> Starlette:
         at, guard, admin = "/api/sessions/{id:path}", self._guard, Role.ADMIN
@@ -41,6 +46,8 @@ class Api:
                 Route("/healthz", self._healthz, methods=["GET"]),
                 Route("/readyz", self._readyz, methods=["GET"]),
                 *ApprovalRoutes(self._parts, guard).routes,
+                *ApprovePage(self._parts, self._links).routes,
+                *Hooks(self._parts).routes,
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
                 Route(at + "/reset", guard(self._reset, admin), methods=["POST"]),
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),

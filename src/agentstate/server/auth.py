@@ -150,3 +150,13 @@ def check_binding(settings: Settings, address: str = "") -> None:
             f"refusing to listen on {host} without agent keys: anybody who reaches it could spend your money. "
             "Set server.agent_keys, or start with --open if something in front of it checks callers"
         )
+
+
+def check_keys(settings: Settings) -> None:
+    """That what chats sign with can be checked at all. Raises ``SettingsError``."""
+    try:
+        fits = len(bytes.fromhex(settings.approvals.discord_public_key)) in (0, 32)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise SettingsError("approvals.discord_public_key is no public key: give the 64 hex digits that Discord shows")

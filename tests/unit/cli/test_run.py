@@ -194,7 +194,7 @@ def test_proxy_that_refuses_our_own_token_is_named(fake: FakeProxy, supervise: S
     fake.refuse = True
     supervisor = supervise("true")
     assert supervisor.end() == 1
-    assert "refuses the admin token" in supervisor.log and "Traceback" not in supervisor.log
+    assert "refuses the token" in supervisor.log and "Traceback" not in supervisor.log
     assert TOKEN not in supervisor.log
 
 
