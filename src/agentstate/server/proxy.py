@@ -15,7 +15,6 @@ from agentstate.dialects import registry
 from agentstate.engine import jobs
 from agentstate.engine.answer import Answering
 from agentstate.engine.core import Parts
-from agentstate.engine.headers import live_headers
 from agentstate.engine.presence import Connection
 from agentstate.engine.relay import relay
 from agentstate.engine.request import Answer, Request
@@ -25,10 +24,9 @@ from agentstate.errors import (
     BodyTooLarge,
     Refused,
     ShuttingDown,
-    UpstreamFault,
 )
 from agentstate.providers.client import Headers, Reply
-from agentstate.server import auth, hints
+from agentstate.server import auth, held, hints
 from agentstate.server.address import bare_path, read_path, read_request
 from agentstate.server.errors import rendered
 from agentstate.server.protocol import send_whole
@@ -203,7 +201,8 @@ async def _deliver(
             delivered = not connection.closed
             return
         if answer.heartbeat is not None:
-            delivered = await _held(scope, send, connection, answer, answer.heartbeat, patience)
+            waiting = held.Waiting(send, answer, answer.heartbeat, patience)
+            delivered = await _while_connected(connection, waiting.give()) and not connection.closed
             return
         delivered = await _stream(send, connection, answer, patience)
     finally:
@@ -248,69 +247,6 @@ async def _stream(send: Send, connection: Connection, answer: Answer, patience: 
         return True
     finally:
         connection.unwatch(lost)
-
-
-async def _held(
-    scope: Scope, send: Send, connection: Connection, answer: Answer, heartbeat: Callable[[], bytes], patience: float
-) -> bool:
-    """Keep a client waiting for a decision; then give what was decided, with a status of its own where none is out."""
-    recording = answer.recording
-    assert recording is not None
-    started = False
-
-    async def start(status: int, headers: Headers) -> None:
-        nonlocal started
-        started = True
-        await send({"type": "http.response.start", "status": status, "headers": _encoded(headers)})
-
-    async def wait() -> None:
-        while answer.converted is not None and not await recording.decided(patience):
-            await beat()
-        if answer.converted is None:
-            await flow()
-
-    async def beat() -> None:
-        if not started:
-            recording.flushed = True
-            await start(answer.status, answer.headers)
-        await send({"type": "http.response.body", "body": heartbeat(), "more_body": True})
-
-    async def flow() -> None:
-        """A stream of the shape that is asked for is given as it grows."""
-        async for data, last in recording.follow(patience):
-            if not (data or last):
-                await beat()
-                continue
-            if not started:
-                await start(recording.status, live_headers(recording.headers) + answer.ours)
-            if started and recording.status >= 300 and recording.flushed:
-                raise UpstreamFault(f"the provider answered status {recording.status}")
-            await send({"type": "http.response.body", "body": data, "more_body": not last})
-
-    try:
-        await _while_connected(connection, wait())
-        if answer.converted is None:
-            return not connection.closed
-        body = answer.converted(await recording.whole())
-    except AgentStateError as error:
-        if not started:
-            raise
-        if answer.stream_error is None or not _is_stream(answer):
-            log.warning("a held answer broke off: %s", error)
-            raise ConnectionAbortedError from error  # the client must see that it is none
-        await send({"type": "http.response.body", "body": answer.stream_error(error), "more_body": False})
-        return True
-    if not started:
-        headers = [pair for pair in live_headers(recording.headers) if pair[0].lower() != "content-type"]
-        kind = next(value for name, value in answer.headers if name == "content-type")
-        await _send(send, recording.status, [*headers, ("content-type", kind), *answer.ours], body)
-    else:
-        await send({"type": "http.response.body", "body": body, "more_body": False})
-    return not connection.closed
-
-
-def _is_stream(answer: Answer) -> bool:
-    return any(name == "content-type" and "json" not in value for name, value in answer.headers)
 
 
 def _without_body(scope: Scope, path: str) -> tuple[int, Headers, bytes] | None:
