@@ -17,7 +17,7 @@ from agentstate.dialects.splice import NULL, appended, elements, members, of_mem
 
 # What a provider says in a message and does not take back.
 _OUTPUT_ONLY = frozenset({"executed_tools", "channel"})
-_CUSTOM_SCHEMA = (
+CUSTOM_SCHEMA = (
     '{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}'
 )
 
@@ -36,7 +36,7 @@ def offered(body: bytes) -> tuple[OfferedTool, ...]:
         if function is not None and kind in (None, "function"):
             found.append(_offered(function))
         elif custom is not None and kind == "custom":
-            found.append(OfferedTool(str(value_of(custom.get("name")) or ""), _CUSTOM_SCHEMA))
+            found.append(OfferedTool(str(value_of(custom.get("name")) or ""), CUSTOM_SCHEMA))
     return (*found, *(_offered(members(raw) or {}) for raw in elements(fields.get("functions"))))
 
 

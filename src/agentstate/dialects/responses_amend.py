@@ -7,6 +7,7 @@ or taken out nothing is left.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -77,7 +78,8 @@ class Plan:
                 if said and not self.message:
                     self.message = _message(item, said)
             else:
-                _check(item, change.arguments)
+                change = Change(change.choice, change.index, _spelled(item, change.arguments))
+                _check(item, change.arguments or "")
             self._changes[key] = change
         if missing := wanted.keys() - found:
             raise ValueError(f"no call of the answer is at {min(missing)}; name it as the verdict does")
@@ -127,6 +129,16 @@ class Plan:
         if raws and message:
             new.append(message)
         return rebuilt(array, raws, new) if new != raws else array
+
+
+def _spelled(item: dict[str, Any], text: str) -> str:
+    """New arguments as the call has them: the input of a custom tool is the text that its arguments name."""
+    if item.get("type") == "custom_tool_call":
+        with contextlib.suppress(*UNREADABLE):
+            value = msgspec.json.decode(text)
+            if isinstance(value, dict) and value.keys() == {"input"} and isinstance(value["input"], str):
+                return value["input"]
+    return text
 
 
 class _Stream:

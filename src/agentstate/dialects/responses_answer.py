@@ -19,6 +19,7 @@ import msgspec
 from agentstate.core.model import Call, ToolCall, Verdict
 from agentstate.dialects import sse
 from agentstate.dialects.base import UNREADABLE, list_of
+from agentstate.dialects.openai_answer import custom_arguments
 from agentstate.dialects.responses_event import encoded, failed_events
 from agentstate.errors import AgentStateError
 
@@ -312,6 +313,8 @@ def _call(place: int, item: dict[str, Any]) -> ToolCall:
         name = kind.removesuffix("_call")
     said = next((item[key] for key in SAID_IN if item.get(key) is not None), "")
     arguments = said if isinstance(said, str) else json.dumps(said, ensure_ascii=True, separators=(",", ":"))
+    if kind == "custom_tool_call":
+        arguments = custom_arguments(arguments)
     return ToolCall(0, place, str(call_id or ""), name, arguments)
 
 

@@ -15,6 +15,7 @@ import msgspec
 from agentstate.core.model import Call, OfferedTool, Shape, ToolCall, ToolResult
 from agentstate.dialects import responses_shape
 from agentstate.dialects.base import UNREADABLE, list_of
+from agentstate.dialects.openai_follow import CUSTOM_SCHEMA
 from agentstate.dialects.responses_amend import quoted
 from agentstate.dialects.responses_answer import calls_of, is_for_agent, keeps, loaded, text_in
 from agentstate.dialects.responses_context import edited, member
@@ -60,7 +61,7 @@ def _tools(array: msgspec.Raw) -> Iterator[OfferedTool]:
         if kind == "namespace":
             yield from _tools(fields.get("tools", _NULL))
         elif kind in ("function", "custom") and name:
-            yield OfferedTool(name, _schema(fields) if kind == "function" else "")
+            yield OfferedTool(name, _schema(fields) if kind == "function" else CUSTOM_SCHEMA)
         elif kind == "tool_search" and text_in(fields.get("execution", _NULL)) == "client":
             yield OfferedTool("tool_search", _schema(fields))
         elif kind == "shell":

@@ -91,6 +91,7 @@ class Approvals:
         session = self._parts.journal.read.session(row.session)
         assert session is not None
         call = ToolCall(row.choice, row.place, row.call_id, row.tool, text)
+        self._parts.gate.check_edit(row, text)
         ruling = self._parts.gate.policies.ruling(call, self._parts.gate.place_of(session))
         if ruling.action is Action.DENY:
             raise Unprocessable(f"the edited call is not allowed: {ruling.why}; the approval is still pending")

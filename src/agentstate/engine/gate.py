@@ -37,7 +37,7 @@ from agentstate.engine.invocations import acts
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
 from agentstate.engine.settling import PASSES, agrees, digest_of, effective, mode_of, settled, spelled_rule
-from agentstate.errors import AgentStateError, HumanRejection
+from agentstate.errors import AgentStateError, HumanRejection, Unprocessable
 from agentstate.store.rows import AnswerRow, ApprovalRow, Invoked, Message, NewApproval, Released, SessionRow
 
 if TYPE_CHECKING:
@@ -211,6 +211,21 @@ class Gate:
         if recording.readers == 0:
             deserted()
 
+    def check_edit(self, row: ApprovalRow, text: str) -> None:
+        """Whether the answer can be given with these arguments. Raises ``Unprocessable``."""
+        answer = self._parts.journal.read.received(row.step)
+        _, method, path, body = self._parts.journal.read.request(row.step)
+        dialect = registry.BY_NAME.get(answer.dialect)
+        if dialect is None or row.kind not in (ApprovalKind.CALL, ApprovalKind.DUPLICATE):
+            return
+        try:
+            change = Change(row.choice, row.place, text)
+            dialect.amended(dialect.parse(method, path, body), answer.shape, answer.body, [change], "")  # type: ignore[attr-defined]
+        except ValueError as error:
+            raise Unprocessable(
+                f"the call cannot be edited like that: {error}; the approval is still pending"
+            ) from None
+
     def look_again(self) -> None:
         """Something that held steps back may be over."""
         for step in (*self._parts.floating.holding, *self.requests):
@@ -287,7 +302,12 @@ class Gate:
         amended: bytes | None = None
         if found.changes:
             said = found.text if mode is Release.MESSAGE else ""
-            amended = dialect.amended(call, answer.shape, answer.body, found.changes, said)  # type: ignore[attr-defined]
+            try:
+                amended = dialect.amended(call, answer.shape, answer.body, found.changes, said)  # type: ignore[attr-defined]
+            except ValueError as error:
+                # Its calls cannot be told apart, or the like. What was refused must not be given, and can be told.
+                log.error("step %d cannot be given with what was decided, and is refused: %s", step, error)
+                mode, amended = Release.ERROR, answer.body
             if amended[: recording.shown] != answer.body[: recording.shown]:
                 raise AgentStateError("the amended answer does not go on from what was shown")
         if mode in (Release.ERROR, Release.CONTINUE):

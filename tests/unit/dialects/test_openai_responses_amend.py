@@ -59,10 +59,14 @@ def left(verdict: Verdict) -> list[tuple[str, str, Any]]:
 
 
 def _read(text: str | None) -> Any:
+    """What arguments say; of a custom tool its input."""
     try:
-        return json.loads(text or "")
+        value = json.loads(text or "")
     except ValueError:
         return text
+    if isinstance(value, dict) and value.keys() == {"input"} and isinstance(value["input"], str):
+        return _read(value["input"])
+    return value
 
 
 def check(call: Call, shape: Shape, body: bytes, changes: Sequence[Change], said: str) -> bytes:

@@ -263,7 +263,10 @@ def test_every_kind_of_call_for_the_agent_is_held_and_named(kind: str) -> None:
     assert free == b"".join(begin() + of_item(TEXT))
     found = [(call.index, call.call_id, call.name, call.arguments) for call in verdict.calls]
     call_id = "it_1" if kind == "mcp_approval_request" else "call_9"
-    assert found == [(1, call_id, kind.removesuffix("_call"), '{"type":"exec"}')]
+    arguments = '{"type":"exec"}'
+    if kind == "custom_tool_call":
+        arguments = json.dumps({"input": arguments}, separators=(",", ":"))
+    assert found == [(1, call_id, kind.removesuffix("_call"), arguments)]
     assert RESPONSES.judge(CALL, json.dumps(response(output=[TEXT, item])).encode()).calls == verdict.calls
 
 
@@ -364,7 +367,7 @@ def test_arguments_that_parse_or_are_empty_are_fine_in_a_response(arguments: str
 def test_free_text_of_a_custom_tool_need_not_be_json() -> None:
     item = {"type": "custom_tool_call", "id": "ct", "call_id": "c", "name": "sql", "input": "select {"}
     verdict = fed([whole(item)])[1]
-    assert [(call.name, call.arguments) for call in verdict.calls] == [("sql", "select {")]
+    assert [(call.name, call.arguments) for call in verdict.calls] == [("sql", '{"input":"select {"}')]
     assert not verdict.fault
 
 

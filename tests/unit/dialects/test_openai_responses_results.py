@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentstate.core.model import Call, OfferedTool, Shape, ToolResult
+from agentstate.dialects.openai_follow import CUSTOM_SCHEMA
 from tests.support import traffic
 from tests.unit.core.profile import examples
 from tests.unit.dialects.test_openai_responses_amend import (
@@ -58,7 +59,7 @@ def test_tools_that_the_agent_is_to_run_are_offered_with_their_schemas_as_they_a
         '{"type":"shell"},{"type":"shell","environment":{"type":"container_auto"}},{"type":"code_interpreter"},'
         '{"type":"tool_search"},{"type":"tool_search","execution":"client","parameters":{"x":1}},7]}'
     ).replace("SCHEMA", schema).encode()  # fmt: skip
-    wanted = (("a", schema), ("b", ""), ("c", ""), ("local_shell", ""), ("apply_patch", ""), ("computer", ""),
+    wanted = (("a", schema), ("b", CUSTOM_SCHEMA), ("c", ""), ("local_shell", ""), ("apply_patch", ""), ("computer", ""),
               ("shell", ""), ("tool_search", '{"x":1}'))  # fmt: skip
     assert RESPONSES.offered(asked(body)) == wanted
     odd = body[:-1] + b',"x":"\\ud800","y":1e999}'
