@@ -59,8 +59,8 @@ def test_tools_that_the_agent_is_to_run_are_offered_with_their_schemas_as_they_a
         '{"type":"shell"},{"type":"shell","environment":{"type":"container_auto"}},{"type":"code_interpreter"},'
         '{"type":"tool_search"},{"type":"tool_search","execution":"client","parameters":{"x":1}},7]}'
     ).replace("SCHEMA", schema).encode()  # fmt: skip
-    wanted = (("a", schema), ("b", CUSTOM_SCHEMA), ("c", ""), ("local_shell", ""), ("apply_patch", ""), ("computer", ""),
-              ("shell", ""), ("tool_search", '{"x":1}'))  # fmt: skip
+    wanted = (("a", schema), ("b", CUSTOM_SCHEMA), ("c", ""), ("local_shell", ""), ("apply_patch", ""),
+              ("computer", ""), ("shell", ""), ("tool_search", '{"x":1}'))  # fmt: skip
     assert RESPONSES.offered(asked(body)) == wanted
     odd = body[:-1] + b',"x":"\\ud800","y":1e999}'
     assert [one.name for one in RESPONSES.offered(asked(odd))] == [name for name, _ in wanted]
