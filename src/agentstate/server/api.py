@@ -41,6 +41,8 @@ class Api:
         self._sessions = Sessions(parts)
 
     def app(self) -> Starlette:
+        from agentstate.server import api_alerts  # it needs what this module has
+
         at = "/api/sessions/{id:path}"
         return Starlette(
             routes=[
@@ -53,6 +55,7 @@ class Api:
                 Route(at + "/runs/{run}/end", self._guarded(self._end_run), methods=["POST"]),
                 Route(at + "/runs/{run}", self._guarded(self._run), methods=["GET"]),
                 Route(at, self._guarded(self._detail), methods=["GET"]),
+                *api_alerts.routes(self._parts, self._guarded, self._reading),
                 Route("/{rest:path}", _unknown),
             ],
             exception_handlers={HTTPException: _refused},

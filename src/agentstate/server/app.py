@@ -134,6 +134,7 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
     lingering = asyncio.create_task(_linger(parts, linger_s, stop), name="linger") if linger_s is not None else None
     announcing = asyncio.create_task(_announce(server, parts, url, said), name="announce")
     try:
+        parts.delivery.start(url)
         await server.serve([sock])
     finally:
         await asyncio.gather(*draining)
@@ -159,7 +160,7 @@ async def _linger(parts: Parts, seconds: float, stop: Callable[[], None]) -> Non
     used = clock.monotonic()
     while True:
         await asyncio.sleep(min(0.5, seconds / 4 + 0.05))
-        if len(parts.presence) or len(parts.tasks) or sessions.supervised():
+        if len(parts.presence) or len(parts.tasks) or parts.delivery.busy or sessions.supervised():
             used = clock.monotonic()
         elif clock.monotonic() - used >= seconds:
             stop()
