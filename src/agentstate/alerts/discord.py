@@ -21,7 +21,7 @@ _TITLE, _TEXT, _CONTENT, _LINK, _VALUE, _FIELDS, _URL = 256, 400, 2500, 600, 200
 _ROW, _BUTTON, _GREEN, _RED, _TO_LINK = 1, 2, 3, 4, 5
 _COLOURS = {TEST: 0x5865F2, "approval.required": 0xFAA61A}
 _ALARM = 0xED4245
-_MARKUP = re.compile(r"([\\*_~`|>\[\]()#<:@\-])")
+_MARKUP = re.compile(r"([\\*_~`|>\[\]()#<@\-]|(?<=:)/(?=/))")  # the last: an address would become a link
 
 
 def post(message: Message, target: Target, at: float) -> Post:

@@ -1,5 +1,6 @@
-"""Owns ``agentstate alerts``: what became of messages to people, trying targets, reviving dead messages. Must not decide
-what follows from a failure.
+"""Owns ``agentstate alerts``: what became of messages to people, trying targets, reviving dead messages.
+
+Must not decide what follows from a failure.
 
 Invariant: no line shows more of a target's address than scheme and host; texts from agents are printed as text.
 """
@@ -47,11 +48,10 @@ def test(
 @app.command()
 def retry(
     id_: Annotated[int, typer.Argument(metavar="ID", help="The message's number in the list.")],
-    db: Db = None,
     config: Config = None,
 ) -> None:
     """Send a dead message again, with all its tries."""
-    revive(_settings(config, db), id_)
+    revive(_settings(config, None), id_)
 
 
 def _settings(config: Path | None, db: str | None) -> Settings:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
@@ -113,8 +114,11 @@ def _refusal(target: Target, status: int, body: bytes) -> str:
 def _explained(fault: UpstreamFault) -> str:
     """A fault of the connection, less the words that are about providers."""
     if isinstance(fault, UpstreamUnreachable):
-        cause = getattr(fault.__cause__, "strerror", None)
-        return f"cannot be reached ({cause})" if cause else "cannot be reached"
+        cause = fault.__cause__
+        number = getattr(cause, "errno", None) or 0
+        # Below zero they are those of a look-up of a name, and above it event loops add words of their own.
+        reason = os.strerror(number) if number > 0 else getattr(cause, "strerror", None)
+        return f"cannot be reached ({reason})" if reason else "cannot be reached"
     if isinstance(fault, UpstreamTimeout):
         return "did not answer in time"
     if isinstance(fault, UpstreamInvalid):
