@@ -67,6 +67,11 @@ class Parts:
     def open(self) -> None:
         self.journal.open()
 
+    def reached_at(self, url: str) -> None:
+        """The proxy is about to serve at this address: others find it, and people are told from now on."""
+        self.journal.lock.tell(url)
+        self.delivery.start(url)
+
     async def drain(self, grace_s: float) -> None:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is
         marked interrupted, and its readers are told to ask again."""

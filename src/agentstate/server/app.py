@@ -109,7 +109,7 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
         raise
     host, port = sock.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    parts.journal.lock.tell(url)
+    parts.reached_at(url)
     config = uvicorn.Config(
         App(parts, token), http=protocol_for(parts.presence), ws="none", lifespan="off", log_config=None,
         access_log=False, proxy_headers=False,
@@ -134,7 +134,6 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
     lingering = asyncio.create_task(_linger(parts, linger_s, stop), name="linger") if linger_s is not None else None
     announcing = asyncio.create_task(_announce(server, parts, url, said), name="announce")
     try:
-        parts.delivery.start(url)
         await server.serve([sock])
     finally:
         await asyncio.gather(*draining)

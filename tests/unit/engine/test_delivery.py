@@ -19,18 +19,22 @@ from slack_sdk.models.blocks import Block
 from standardwebhooks import Webhook
 
 from agentstate import clock, settings
+from agentstate.core import fingerprint
+from agentstate.core.approval import Decision, Vote
 from agentstate.core.delivery import MOST_ATTEMPTS
 from agentstate.core.model import SessionStatus
+from agentstate.dialects.openai_chat import OpenAIChat
 from agentstate.engine import sender
 from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions
 from agentstate.errors import Conflict, NotFound
-from agentstate.store.rows import OutboxRow
+from agentstate.store.rows import NewApproval, NewRunRow, NewStep, OutboxRow
 from tests.support.upstream import Gate, Hang, Reply, Rst, Seen, Upstream, plain
 
 BOUND_S = 20.0
 KEY = "whsec_" + base64.b64encode(b"test key of thirty-two bytes ...").decode()
 TAKEN = plain(b"ok", content_type="text/plain")
+BODY = json.dumps({"model": "gpt-test", "messages": [{"role": "user", "content": "a secret prompt"}]}).encode()
 
 
 class Time:
@@ -459,6 +463,57 @@ async def test_a_session_that_fails_is_told_of_once_with_its_last_run(tmp_path: 
         await sessions.set_status("s", "COMPLETED")
         await sessions.set_status("s", "FAILED")
         await until(lambda: place.states() == ["delivered"] * 2)
+
+
+async def ask(place: Place) -> NewApproval:
+    """An approval of a request, asked in the transaction that holds the request."""
+    journal = place.parts.journal
+    session = await journal.open_session("s")
+    await journal.begin_run(NewRunRow(session.id, "a", True, "run-id"))
+    run = journal.read.run(session.id, "a")
+    assert run is not None
+    call = OpenAIChat().parse("POST", "chat/completions", BODY)
+    asked = place.parts.gate.question_of_request(place.parts.gate.place_of(session), session.head, call)
+    told = place.parts.gate.messages_of_request("s", asked)
+    step = NewStep(
+        session.id, session.head, run.id, "model", "openai", call, fingerprint.of(call), asked=asked, messages=told
+    )
+    await journal.hold_step(step)
+    return asked
+
+
+@pytest.mark.parametrize("content", [False, True])
+async def test_a_question_is_told_with_a_link_that_opens_it_and_its_content_only_where_that_is_shown(
+    tmp_path: Path, receiver: Upstream, content: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTSTATE_DATA", str(tmp_path))
+    async with serving(tmp_path, hook(receiver, show_content=content)) as place:
+        asked = await ask(place)
+        await until(lambda: place.states() == ["delivered"])
+        said = receiver.requests[0].json()
+        assert isinstance(said["data"], dict) and said["type"] == "approval.required"
+        base, _, token = said["data"]["link"].rpartition("/")
+        assert base == "http://127.0.0.1:8080/approve" and place.parts.links.read(token) == (asked.id, "ops")
+        assert (b"a secret prompt" in receiver.requests[0].body) is content
+        assert "a secret prompt" not in place.row().payload
+
+
+async def test_a_question_that_is_decided_before_it_is_told_is_told_as_decided(
+    tmp_path: Path, receiver: Upstream, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTSTATE_DATA", str(tmp_path))
+    receiver.script = script(plain(b"", 500))
+    slack = {"kind": "slack", "url": receiver.url}
+    async with serving(tmp_path, slack, slack_signing_secret="test-secret") as place:
+        asked = await ask(place)
+        await until(lambda: place.row().error)
+        await place.parts.journal.decide(asked.id, Vote("ada", Decision.REJECTED), "no")
+        time.now += 5
+        place.parts.delivery.wake()
+        await until(lambda: place.states() == ["delivered"])
+        first, second = (json.dumps(seen.json()) for seen in receiver.requests)
+        assert '"action_id": "approve"' in first and '"action_id": "approve"' not in second
+        assert "rejected already" in second and "ada" in second
 
 
 async def test_a_lingering_proxy_stays_while_a_message_is_soon_due(
