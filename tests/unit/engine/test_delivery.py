@@ -10,6 +10,7 @@ import base64
 import contextlib
 import json
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from agentstate.engine import sender
 from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions
 from agentstate.errors import Conflict, NotFound
+from agentstate.store import writer
 from agentstate.store.rows import NewApproval, NewRunRow, NewStep, OutboxRow
 from tests.support.upstream import Gate, Hang, Reply, Rst, Seen, Upstream, plain
 
@@ -365,6 +367,28 @@ async def test_one_message_at_a_time_is_on_its_way_to_a_target(tmp_path: Path, r
         assert [row.attempts for row in place.rows()] == [1, 0, 0, 0]
         gate.open()
         await until(lambda: place.states() == ["delivered"] * 4)
+
+
+async def test_nobody_is_told_of_what_is_not_on_disk_yet(
+    tmp_path: Path, receiver: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through, waiting, disk = threading.Event(), threading.Event(), writer.fdatasync
+    async with serving(tmp_path, hook(receiver)) as place:
+        await place.parts.journal.open_session("s")
+
+        def fsync(descriptor: int) -> None:
+            waiting.set()
+            assert through.wait(BOUND_S)
+            disk(descriptor)
+
+        monkeypatch.setattr(writer, "fdatasync", fsync)
+        telling = asyncio.ensure_future(place.tell())
+        await until(waiting.is_set)
+        await until(lambda: place.rows() and place.row().attempts == 1)  # it is committed that it will be sent
+        assert receiver.calls == 0 and not telling.done()
+        through.set()
+        await until(lambda: place.states() == ["delivered"])
+        await telling
 
 
 # --- stops ---
