@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
+from agentstate import clock, settings
+from agentstate.alerts import webhook
+from agentstate.alerts.message import Alert, compose
+from agentstate.alerts.target import targets
+from tests.house.pages import ROOT, fences
 from tests.support.client import status_of
 from tests.support.proxy import Proxy
 from tests.support.upstream import Upstream, plain
 
 BOUND_S = 20.0
+GUIDE = ROOT / "docs" / "guides" / "alerts.md"
 
 
 @pytest.fixture
@@ -124,6 +130,19 @@ def test_targets_are_tried_with_one_line_for_each_and_an_exit_code(proxy: Proxy,
 def test_the_routes_ask_for_the_admin_token(proxy: Proxy) -> None:
     for method, path in (("GET", "/api/alerts"), ("POST", "/api/alerts/test"), ("POST", "/api/alerts/1/retry")):
         assert proxy.client.send(method, path).status == 401
+
+
+def test_the_guide_shows_settings_that_load_and_code_that_verifies(tmp_path: Path, capsys: Any) -> None:
+    shown = {fence.kind: fence.text for fence in fences(GUIDE.read_text())}
+    file = tmp_path / "agentstate.toml"
+    file.write_text(shown["toml"])
+    loaded = settings.load(file, environ={})
+    found = targets(loaded.alerts, loaded.approvals)
+    assert list(found) == ["slack-1", "discord-2", "ops"]
+    given = Alert("msg_1", "approval.required", clock.now(), "s", "apr_1", "https://x.test/1", {"tool": "send_email"})
+    post = webhook.post(compose(given), found["ops"], clock.now())
+    exec(shown["python"], {"body": post.body, "headers": dict(post.headers)})
+    assert capsys.readouterr().out == "send_email https://x.test/1\n"
 
 
 def test_a_wrong_target_ends_the_start_with_a_line_that_does_not_show_it(tmp_path: Path) -> None:
