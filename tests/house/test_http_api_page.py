@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from agentstate.server.api import Api
 from agentstate.settings import Settings
 from tests.house.pages import REFERENCE, fences, headings, names, section, table
 from tests.support.proxy import Proxy
+from tests.support.upstream import Upstream, plain
 
 pytestmark = pytest.mark.xdist_group("house-http-api")
 
@@ -34,9 +37,22 @@ def documented() -> list[str]:
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Each route's own example, asked in the page's order of a proxy that holds the session of the examples."""
-    with Proxy(tmp_path_factory.mktemp("api") / "data", arguments=["--simulate"]) as proxy:
+    folder = tmp_path_factory.mktemp("api") / "data"
+    folder.mkdir()
+    with Upstream(lambda seen: plain(b"", 404)) as refusing:
+        (folder / "agentstate.toml").write_text(f'[[alerts]]\nkind = "webhook"\nname = "ops"\nurl = "{refusing.url}"\n')
+        yield from _answers(folder)
+
+
+def _answers(folder: Path) -> Iterator[dict[str, Any]]:
+    with Proxy(folder, arguments=["--simulate"]) as proxy:
         for run, question in (("run-1", "Which tasks?"), ("run-1", "And then?"), ("run-2", "Which tasks?")):
             assert proxy.client.ask(SESSION, question, run=run, model="gpt-4o-mini").status == 200
+        proxy.control.post(f"/api/sessions/{SESSION}/status", {"status": "FAILED"})
+        deadline = time.monotonic() + 20
+        while not proxy.control.get("/api/alerts?state=dead"):
+            assert time.monotonic() < deadline, "the message to a target that refuses it did not die"
+            time.sleep(0.01)
         yield {title: _asked(proxy, title) for title in documented()}
 
 
@@ -50,7 +66,7 @@ def _asked(proxy: Proxy, title: str) -> Any:
 def test_the_documented_routes_are_all_routes() -> None:
     app = Api(Parts(Settings()), "token").app()
     routes = {
-        f"{method} {route.path.replace(':path', '')}"
+        f"{method} {re.sub(':(?:path|int)', '', route.path)}"
         for route in app.routes
         if isinstance(route, Route)
         for method in (route.methods or ()) - {"HEAD"}
@@ -100,6 +116,11 @@ def test_the_documented_fields_are_all_fields(answers: dict[str, Any], title: st
     for key in path:
         found = found[key]
     assert list(found) == [row[0].strip("`") for row in table(PAGE, title)]
+
+
+def test_the_documented_fields_of_a_message_are_all_fields(answers: dict[str, Any]) -> None:
+    [message] = answers["GET /api/alerts"]
+    assert list(message) == [row[0].strip("`") for row in table(PAGE, "Message")]
 
 
 @pytest.mark.parametrize(

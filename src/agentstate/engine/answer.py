@@ -373,7 +373,8 @@ class Answering:
         text = sentence(report)
         log.warning("session %s diverged: %s", asked.session.key, text)
         if asked.run.divergence is None:
-            await self.parts.journal.report_divergence(asked.session.id, asked.run.id, json.dumps(report))
+            told = self.parts.outbox.diverged(asked.session.key, report)
+            await self.parts.journal.report_divergence(asked.session.id, asked.run.id, json.dumps(report), told)
         if found.policy is Policy.FORK:
             asked.outcome = Outcome.DIVERGED
             return

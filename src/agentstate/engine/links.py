@@ -1,60 +1,80 @@
-"""Owns the links by which whoever a message was sent to decides: signed, expiring, about one approval. Must not decide.
+"""Owns the links by which people reach an approval from a message: signed, expiring, for that one purpose. Must not
+decide anything, nor know who follows a link.
 
-Invariant: a link that was changed, is too old or was signed with another key leads nowhere; the key never leaves the
-data folder.
+Invariant: a token that was changed, made with another key or for another purpose, or is too old opens nothing; the key
+is made once, kept in the data folder for its owner alone, and never shown.
 """
 
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from pathlib import Path
-
-from itsdangerous import BadData, URLSafeSerializer
+from typing import Any
 
 from agentstate import clock
 from agentstate.errors import Forbidden
 
 KEY_FILE = "link_key"
-_SALT = "agentstate/approval-link/1"
+PATH = "/approve/"
+_PURPOSE = "agentstate/approval-link/1"
 
 
 class Links:
-    """``folder``: where the key is kept; ``expires_s``: how long a link can be used."""
+    """``make`` and ``read`` tokens. ``expires_s``: seconds from making to the last use."""
 
     def __init__(self, folder: Path, expires_s: float) -> None:
         self._folder = folder
         self._expires_s = expires_s
 
     def make(self, approval_id: str, target: str) -> str:
-        """A token for a link to ``/approve/<token>``. ``target``: the alert setting that it is sent to."""
-        return str(self._serializer().dumps([approval_id, target, clock.now() + self._expires_s]))
+        """A URL-safe token for one approval, to be sent to the target of that name."""
+        return str(self._signer.dumps([approval_id, target]))
 
     def read(self, token: str) -> tuple[str, str]:
-        """(approval id, target). Raises ``Forbidden``."""
-        try:
-            approval_id, target, until = self._serializer().loads(token)
-        except (BadData, ValueError, TypeError):
-            raise Forbidden("this link is not one of ours, or not whole; open it from the message once more") from None
-        if clock.now() >= until:
-            raise Forbidden("this link is too old; decide with `agentstate approvals`, or ask for another message")
-        return str(approval_id), str(target)
+        """(approval id, target) of a token. Raises ``Forbidden``."""
+        import itsdangerous
 
-    def _serializer(self) -> URLSafeSerializer:
-        return URLSafeSerializer(self._key(), salt=_SALT)
-
-    def _key(self) -> bytes:
-        """Made on first use (mode 0600)."""
-        path = self._folder / KEY_FILE
         try:
-            key = path.read_bytes().strip()
-        except FileNotFoundError:
-            key = b""
+            found = self._signer.loads(token, max_age=self._expires_s)
+        except itsdangerous.SignatureExpired:
+            raise Forbidden(
+                "this link has expired; `agentstate approvals` and the control plane still know the approval"
+            ) from None
+        except (itsdangerous.BadData, ValueError):
+            raise Forbidden("this link is not one of this proxy's, or a part of it is missing; copy it whole") from None
+        return str(found[0]), str(found[1])
+
+    def url(self, base: str, approval_id: str, target: str) -> str:
+        """The address of the approval's page; ``base``: where approvers reach this proxy."""
+        return base.rstrip("/") + PATH + self.make(approval_id, target)
+
+    @cached_property
+    def _signer(self) -> Any:
+        import itsdangerous  # loaded when there is something to sign
+
+        class Signer(itsdangerous.TimestampSigner):
+            """Signs by our clock."""
+
+            def get_timestamp(self) -> int:
+                return int(clock.now())
+
+        return itsdangerous.URLSafeTimedSerializer(kept_key(self._folder), salt=_PURPOSE, signer=Signer)
+
+
+def kept_key(folder: Path) -> str:
+    """The key that is kept in the data folder (mode 0600), made there when it is first needed."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / KEY_FILE
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        key = path.read_text("utf-8").strip()
         if key:
             return key
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        made = clock.token().encode()
-        fresh = self._folder / f"{KEY_FILE}.{os.getpid()}"
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-            out.write(made + b"\n")
-        fresh.replace(path)
-        return path.read_bytes().strip()
+        path.unlink()  # left empty by a crash
+        return kept_key(folder)
+    key = clock.token()
+    with os.fdopen(file, "w", encoding="utf-8") as out:
+        out.write(key + "\n")
+    return key

@@ -101,7 +101,9 @@ class Sessions:
         except ValueError:
             names = ", ".join(member.value for member in SessionStatus)
             raise BadRequest(f"status is {status!r}; use one of {names}") from None
-        await self._parts.journal.set_status(session.id, wanted)
+        failed = wanted is SessionStatus.FAILED
+        told = self._parts.outbox.failed(key, self._read.runs(session.id, 1)) if failed else ()
+        await self._parts.journal.set_status(session.id, wanted, told=told)
         self._parts.gate.look_again()
         return found(self._read, key)
 

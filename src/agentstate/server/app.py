@@ -131,7 +131,7 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
         raise
     host, port = sock.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    parts.journal.lock.tell(url)
+    parts.reached_at(url)
     config = uvicorn.Config(
         App(parts, token), http=protocol_for(parts.presence), ws="none", lifespan="off", log_config=None,
         access_log=False, proxy_headers=False,
@@ -182,7 +182,7 @@ async def _linger(parts: Parts, seconds: float, stop: Callable[[], None]) -> Non
     used = clock.monotonic()
     while True:
         await asyncio.sleep(min(0.5, seconds / 4 + 0.05))
-        if len(parts.presence) or len(parts.tasks) or sessions.supervised():
+        if len(parts.presence) or len(parts.tasks) or parts.delivery.busy or sessions.supervised():
             used = clock.monotonic()
         elif clock.monotonic() - used >= seconds:
             stop()

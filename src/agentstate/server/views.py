@@ -15,7 +15,7 @@ from agentstate.dialects import registry
 from agentstate.engine.sessions import RunSummary, summary
 from agentstate.errors import AgentStateError
 from agentstate.store.reader import Reader
-from agentstate.store.rows import InvocationRow, SessionRow, StepRow
+from agentstate.store.rows import InvocationRow, OutboxRow, SessionRow, StepRow
 
 
 def moment(seconds: float | None) -> str | None:
@@ -140,3 +140,22 @@ def response_text(reader: Reader, step: StepRow) -> str | None:
     if answer.state is State.COMPLETED and answer.shape.stream:
         body = registry.BY_NAME[answer.dialect].convert(answer.shape, Shape(), body)
     return body.decode("utf-8", "replace")
+
+
+def message_view(row: OutboxRow) -> dict[str, Any]:
+    """One message to one target; never the target's address."""
+    return {
+        "id": row.id,
+        "alert": row.alert,
+        "target": row.target,
+        "event": row.event,
+        "session": row.session or None,
+        "subject": row.subject or None,
+        "state": row.state,
+        "attempts": row.attempts,
+        "created_at": moment(row.created_at),
+        "next_at": moment(row.next_at) if row.state == "pending" else None,
+        "delivered_at": moment(row.delivered_at),
+        "dead_at": moment(row.dead_at),
+        "error": row.error or None,
+    }

@@ -1,5 +1,5 @@
-"""Owns what the facts about decisions write: approvals, votes, releases, results, the audit log, the outbox. Must not
-open, commit or wait, nor decide: ``core.approval`` does.
+"""Owns what the facts about decisions write: approvals, votes, releases, results, the audit log, and the messages that
+go into the outbox with a fact. Must not open, commit or wait, nor decide: ``core.approval`` does.
 
 Invariant: a decision, its audit entry and what it changes are written together; an audit entry is sealed with the one
 before, so that none can be changed, left out or moved without its being seen.
@@ -16,7 +16,7 @@ from typing import Any
 from agentstate import clock
 from agentstate.core import approval, lifecycle
 from agentstate.core.approval import Decision, Vote
-from agentstate.core.model import ApprovalState
+from agentstate.core.model import ApprovalState, SessionStatus
 from agentstate.errors import NotFound
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
@@ -34,7 +34,7 @@ def add_invocations(conn: sqlite3.Connection, counters: Counters, step: int, cal
         conn.execute(_SQL["add_invocation"], (step, call.choice, call.place, kept, call.digest))
 
 
-def tell(conn: sqlite3.Connection, messages: tuple[Message, ...], now: float) -> None:
+def tell(conn: sqlite3.Connection, messages: Sequence[Message], now: float) -> None:
     """Put messages into the outbox."""
     for message in messages:
         conn.execute(
@@ -44,6 +44,23 @@ def tell(conn: sqlite3.Connection, messages: tuple[Message, ...], now: float) ->
                 now,
             ),
         )  # fmt: skip
+
+
+def set_status(
+    conn: sqlite3.Connection, session: int, status: SessionStatus, note: str, told: Sequence[Message]
+) -> None:
+    """The status of a session; ``told`` only where that changes it."""
+    now = clock.now()
+    changes = conn.execute(_SQL["has_other_status"], (session, status.value)).fetchone() is not None
+    conn.execute(_SQL["set_status"], {"session": session, "status": status.value, "note": note, "now": now})
+    if changes:
+        tell(conn, told, now)
+
+
+def report_divergence(conn: sqlite3.Connection, run: int, report: str, told: Sequence[Message]) -> None:
+    """The first divergence of a run; ``told`` only of that one."""
+    if conn.execute(_SQL["set_divergence"], {"run": run, "report": report}).rowcount == 1:
+        tell(conn, told, clock.now())
 
 
 def ask(conn: sqlite3.Connection, counters: Counters, session: int, step: int, asked: NewApproval) -> None:

@@ -26,8 +26,19 @@ from agentstate.store import approvers, decisions, transactions
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
+from agentstate.store.outgoing import Outgoing
 from agentstate.store.reader import Reader
-from agentstate.store.rows import ApproverRow, Begun, Ending, FinishedJob, NewRunRow, NewStep, Released, SessionRow
+from agentstate.store.rows import (
+    ApproverRow,
+    Begun,
+    Ending,
+    FinishedJob,
+    Message,
+    NewRunRow,
+    NewStep,
+    Released,
+    SessionRow,
+)
 from agentstate.store.sqlite import named
 from agentstate.store.writer import Writer
 
@@ -36,10 +47,11 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal:
+class Journal(Outgoing):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:
+        super().__init__()
         # One file has one lock, whatever link leads to it.
         path = Path(os.path.realpath(path))
         self.path = path
@@ -162,20 +174,22 @@ class Journal:
             then=lambda: self._forget(session),
         )
 
-    async def report_divergence(self, session: int, run: int, report: str) -> None:
-        """The first divergence of a run; a later one does not replace it."""
+    async def report_divergence(self, session: int, run: int, report: str, told: Sequence[Message] = ()) -> None:
+        """The first divergence of a run; a later one does not replace it, and nobody is ``told`` of it."""
         await self._write(
             "report_divergence",
-            lambda conn: conn.execute(_SQL["set_divergence"], {"run": run, "report": report}) and None,
-            then=lambda: self._forget(session),
+            partial(decisions.report_divergence, run=run, report=report, told=told),
+            then=lambda: self._forget(session, told),
         )
 
-    async def set_status(self, session: int, status: SessionStatus, note: str = "") -> None:
-        values = {"session": session, "status": status.value, "note": note, "now": clock.now()}
+    async def set_status(
+        self, session: int, status: SessionStatus, note: str = "", told: Sequence[Message] = ()
+    ) -> None:
+        """The status of a session; where that changes it, people are ``told``."""
         await self._write(
             "set_status",
-            lambda conn: conn.execute(_SQL["set_status"], values) and None,
-            then=lambda: self._forget(session),
+            partial(decisions.set_status, session=session, status=status, note=note, told=told),
+            then=lambda: self._forget(session, told),
         )
 
     async def roll_back(self, session: SessionRow, step_number: int) -> int:
@@ -199,10 +213,12 @@ class Journal:
 
         return await self._write("roll_back", work, then=lambda: self._forget(session.id))
 
-    def _forget(self, session: int) -> None:
-        """Rows of the session that are kept in memory may have changed."""
+    def _forget(self, session: int, told: Sequence[Message] = ()) -> None:
+        """Rows of the session that are kept in memory may have changed; and people may have been told."""
         self.facts.forget_session(session)
         self.facts.forget_runs(session)
+        if told:
+            self.posted()
 
     # --- steps ---
 
@@ -233,6 +249,8 @@ class Journal:
         self.facts.begun(new.branch, new.fingerprint.key)
         if new.hint is not None:
             self.facts.forget_runs(new.session)
+        if new.messages:
+            self.posted()
 
     async def end_step(self, ending: Ending, alone: bool = False) -> None:
         """An attempt is over: its answer, usage, cost and state, in one transaction. On disk when this returns, if it
@@ -242,10 +260,11 @@ class Journal:
         def work(conn: sqlite3.Connection) -> None:
             transactions.end_step(conn, self._counters, ending)
 
+        then = self.posted if ending.messages else None
         if ending.state is State.COMPLETED:
-            await self._writer.submit("end_step", work, alone=alone)
+            await self._writer.submit("end_step", work, then=then, alone=alone)
         else:
-            await self._writer.submit("fail_step", work, durable=False, alone=alone)
+            await self._writer.submit("fail_step", work, durable=False, then=then, alone=alone)
 
     def hold_step(self, new: NewStep) -> asyncio.Future[Begun]:
         """A question waits for a person before it is sent; on disk before anybody is told."""

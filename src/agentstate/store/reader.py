@@ -20,13 +20,14 @@ from agentstate.core.model import Deletion, Entry, Release, RunState, SessionSta
 from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
 from agentstate.store.decision_reader import DecisionReader
+from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
 
 Lineage = Sequence[tuple[int, int]]
 
 
-class Reader(DecisionReader):
+class Reader(DecisionReader, OutboxReader):
     """One read connection; use it in one thread at a time.
 
     ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is

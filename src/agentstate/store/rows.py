@@ -133,6 +133,32 @@ class Message(NamedTuple):
     subject: str = ""
 
 
+class OutboxRow(NamedTuple):
+    """A message of the outbox. ``attempts``: tries that have begun since it was written or revived; ``next_at``: when
+    the next one is due; ``error``: how the last one failed, or why there is none any more."""
+
+    id: int
+    alert: str
+    target: str
+    event: str
+    session: str
+    subject: str
+    payload: str
+    attempts: int
+    created_at: float
+    next_at: float
+    delivered_at: float | None
+    dead_at: float | None
+    error: str
+
+    @property
+    def state(self) -> str:
+        """``pending``, ``delivered`` or ``dead``."""
+        if self.delivered_at is not None:
+            return "delivered"
+        return "pending" if self.dead_at is None else "dead"
+
+
 class Invoked(NamedTuple):
     """A call that agents are given. ``digest``: of tool and canonical arguments, see ``core.policy.call_digest``."""
 

@@ -252,7 +252,7 @@ create table outbox (                              -- one message to one target
     dead_at     real,
     error       text    not null default ''
 ) strict;
-create index outbox_due on outbox (next_at) where delivered_at is null and dead_at is null;
+create index outbox_due on outbox (target, id) where delivered_at is null and dead_at is null;
 
 create table invocation (                          -- what became of a proposed call
     step        integer not null,

@@ -200,6 +200,24 @@ from invocation i join call c on c.step = i.step and c.choice = i.choice and c.p
 join blob a on a.id = i.arguments left join blob r on r.id = i.result
 where i.step in (select value from json_each(:steps)) order by i.step, i.choice, i.place;
 
+-- name: next_message
+select id, alert, target, event, session, subject, payload, attempts, created_at, next_at, delivered_at, dead_at, error
+from outbox where target = ? and delivered_at is null and dead_at is null order by id limit 1;
+
+-- name: waiting_targets
+select distinct target from outbox where delivered_at is null and dead_at is null;
+
+-- name: outbox_message
+select id, alert, target, event, session, subject, payload, attempts, created_at, next_at, delivered_at, dead_at, error
+from outbox where id = ?;
+
+-- name: outbox_messages
+select id, alert, target, event, session, subject, payload, attempts, created_at, next_at, delivered_at, dead_at, error
+from outbox
+where (:before = 0 or id < :before)
+  and (:state = '' or :state = case when delivered_at is not null then 'delivered' when dead_at is not null then 'dead' else 'pending' end)
+order by id desc limit :limit;
+
 -- name: held
 select h.step, h.job, h.status, h.head, b.codec, b.size, b.data, s.number
 from held h join step s on s.id = h.step left join blob b on b.id = h.body

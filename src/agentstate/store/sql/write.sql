@@ -24,6 +24,9 @@ update branch set opening = :opening where id = :branch and opening is null;
 -- name: set_status
 update session set status = :status, note = :note, updated_at = :now where id = :session;
 
+-- name: has_other_status
+select 1 from session where id = ? and status <> ?;
+
 -- name: add_run
 insert into run (session, name, named, evidence, owner, supervisor, siblings, base, hint_min, hint_max, started_at)
 values (:session, :name, :named, :evidence, :owner, :supervisor, :siblings, :base, :hint, :hint, :now);
@@ -155,6 +158,21 @@ insert into audit (id, at, actor, action, subject, detail, previous, hash) value
 
 -- name: post
 insert into outbox (alert, target, event, session, subject, payload, created_at, next_at) values (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: try_message
+update outbox set attempts = attempts + 1 where id = ? and delivered_at is null and dead_at is null returning attempts;
+
+-- name: deliver_message
+update outbox set delivered_at = :now, dead_at = null, error = '' where id = :id;
+
+-- name: postpone_message
+update outbox set next_at = :next, error = :error where id = :id;
+
+-- name: bury_message
+update outbox set dead_at = :now, error = :error where id = :id and delivered_at is null;
+
+-- name: revive_message
+update outbox set dead_at = null, attempts = 0, next_at = :now where id = :id and dead_at is not null;
 
 -- name: hold
 insert into held (id, session, step, job) values (:id, :session, :step, :job)
