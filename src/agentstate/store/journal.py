@@ -11,32 +11,29 @@ import json
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from agentstate import clock
-from agentstate.core import approval, lifecycle
-from agentstate.core.approval import Vote
+from agentstate.core import lifecycle
 from agentstate.core.branching import lineage
 from agentstate.core.model import Release, RunState, SessionStatus, State
 from agentstate.errors import Conflict, StoreError, StoreReadOnly
-from agentstate.store import approvers, decisions, transactions
+from agentstate.store import decisions, transactions
 from agentstate.store.counters import Counters
+from agentstate.store.deciding import Deciding
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
-from agentstate.store.outgoing import Outgoing
 from agentstate.store.reader import Reader
 from agentstate.store.rows import (
-    ApproverRow,
     Begun,
     Ending,
     FinishedJob,
     Message,
     NewRunRow,
     NewStep,
-    Released,
     SessionRow,
 )
 from agentstate.store.sqlite import named
@@ -47,7 +44,7 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal(Outgoing):
+class Journal(Deciding):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:
@@ -289,53 +286,6 @@ class Journal(Outgoing):
         await self._write(
             "refuse_step", lambda conn: transactions.refuse_step(conn, self._counters, ending, mode, said)
         )
-
-    # --- approvals ---
-
-    async def decide(self, key: str, vote: Vote, reason: str) -> tuple[approval.Verdict, bool]:
-        """Count what a person says about an approval: (what that came to, whether nothing of its step is pending).
-
-        The row itself says what was decided. Raises ``NotFound``."""
-        return await self._write(
-            "decide", lambda conn: decisions.decide(conn, self._counters, self.read, key, vote, reason)
-        )
-
-    async def expire(self, keys: Sequence[str]) -> None:
-        """The time of pending approvals is over: they are refused."""
-
-        def work(conn: sqlite3.Connection) -> None:
-            for key in keys:
-                decisions.expire(conn, key)
-
-        await self._write("expire", work)
-
-    async def reopen(self, key: str, rule: str, quorum: int, approvers: tuple[str, ...]) -> None:
-        """A decision that was not used yet no longer suffices; the approval is pending again."""
-        await self._write("reopen", lambda conn: decisions.reopen(conn, key, rule, quorum, approvers))
-
-    async def release(self, released: Released) -> bool:
-        """What agents are given of a step that was held, before they are given it; false: it was said already."""
-        return await self._write("release", lambda conn: decisions.release(conn, self._counters, released))
-
-    async def set_labels(self, session: SessionRow, add: Sequence[str], drop: Sequence[str], actor: str) -> None:
-        """Labels of a session that come and go. Policies may go by them, so it stands in the audit log who did it."""
-        await self._write("set_labels", lambda conn: decisions.set_labels(conn, session, add, drop, actor))
-
-    async def add_approver(self, new: ApproverRow, actor: str) -> None:
-        """Raises ``Conflict`` for a name that is or was somebody's."""
-        await self._write("add_approver", lambda conn: approvers.add(conn, new, actor))
-
-    async def disable_approver(self, name: str, actor: str) -> None:
-        """Their token opens nothing any more; what they decided stays. Raises ``NotFound``."""
-        await self._write("disable_approver", lambda conn: approvers.disable(conn, name, actor))
-
-    async def rotate_approver(self, name: str, token: bytes, actor: str) -> None:
-        """Another token, of which this is the sha256, takes the place of theirs. Raises ``NotFound``."""
-        await self._write("rotate_approver", lambda conn: approvers.rotate(conn, name, token, actor))
-
-    async def note_act(self, actor: str, action: str, subject: str, detail: Mapping[str, Any]) -> None:
-        """An act of authority, in the audit log."""
-        await self._write("note_act", lambda conn: decisions.audit(conn, actor, action, subject, detail))
 
     def note_results(self, results: Sequence[tuple[int, int, int, bytes, bool]]) -> asyncio.Future[Any]:
         """Results of calls came back: (step, choice, place, content, whether it is an error); the first one stays.
