@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from agentstate.core.model import RunState, SessionStatus, State
+from agentstate.core.model import ApprovalKind, ApprovalState, Release, RunState, SessionStatus, State
 from agentstate.dialects import registry
 from agentstate.engine.core import Parts
 from agentstate.server.address import read_path
 from agentstate.server.api import Api
 from agentstate.settings import Settings
 from tests.house.pages import REFERENCE, fences, headings, names, section, table
+from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Upstream, plain
 
@@ -53,7 +54,17 @@ def _answers(folder: Path) -> Iterator[dict[str, Any]]:
         while not proxy.control.get("/api/alerts?state=dead"):
             assert time.monotonic() < deadline, "the message to a target that refuses it did not die"
             time.sleep(0.01)
-        yield {title: _asked(proxy, title) for title in documented()}
+        found = {title: _asked(proxy, title) for title in documented()}
+        yield found | {"held": _held(proxy)}
+
+
+def _held(proxy: Proxy) -> Any:
+    """A session whose one step has an approval and a tool call."""
+    tools = [{"type": "function", "function": {"name": "send_email", "parameters": {"type": "object"}}}]
+    waiting = Asking(lambda: proxy.client.ask("mails", "Write.", run="run-1", model="gpt-4o-mini", tools=tools))
+    decide(proxy, pending(proxy)[0], "APPROVED")
+    waiting.answer()
+    return proxy.control.session("mails")
 
 
 def _asked(proxy: Proxy, title: str) -> Any:
@@ -107,12 +118,14 @@ def _shape(example: Any, real: Any, where: str) -> list[str]:
     [
         ("Session", ("session",)),
         ("Step", ("steps", 0)),
+        ("Tool call", ("steps", 0, "calls", 0)),
+        ("Asked about a step", ("steps", 0, "approvals", 0)),
         ("Given to", ("steps", 0, "served", 0)),
         ("Run", ("runs", 0)),
     ],
 )
 def test_the_documented_fields_are_all_fields(answers: dict[str, Any], title: str, path: tuple[Any, ...]) -> None:
-    found = answers["GET /api/sessions/{id}"]
+    found = answers["held"]
     for key in path:
         found = found[key]
     assert list(found) == [row[0].strip("`") for row in table(PAGE, title)]
@@ -125,11 +138,22 @@ def test_the_documented_fields_of_a_message_are_all_fields(answers: dict[str, An
 
 @pytest.mark.parametrize(
     ("title", "field", "states"),
-    [("Session", "status", SessionStatus), ("Step", "state", State), ("Run", "state", RunState)],
+    [
+        ("Session", "status", SessionStatus),
+        ("Step", "state", State),
+        ("Run", "state", RunState),
+        ("Asked about a step", "kind", ApprovalKind),
+        ("Asked about a step", "status", ApprovalState),
+    ],
 )
 def test_the_documented_states_are_all_states(title: str, field: str, states: Any) -> None:
     meaning = next(row[1] for row in table(PAGE, title) if row[0] == f"`{field}`")
-    assert set(re.findall(r"`(\w+)`", meaning)) == {state.value for state in states}
+    known = {state.value.upper() if states is ApprovalState else state.value for state in states}
+    assert set(re.findall(r"`(\w+)`", meaning)) - {"release"} == known
+
+
+def test_the_documented_releases_are_all_releases() -> None:
+    assert names(PAGE, "Release") == [release.value for release in Release]
 
 
 def test_every_status_that_can_be_set_is_explained() -> None:

@@ -68,6 +68,10 @@ class DecisionReader:
         """What people were asked about a step, by the call's place."""
         return self._approvals(self._all("approvals_of", (step,)))
 
+    def asked_about(self, steps: Iterable[int]) -> list[ApprovalRow]:
+        """The same about many steps, step by step."""
+        return self._approvals(self._all("asked_about", {"steps": json.dumps(list(steps))}))
+
     def refused(self, run: int) -> dict[bytes, str]:
         """What people refused this run: by the digest of the call, see ``core.policy.call_digest``, what they said."""
         return {

@@ -130,6 +130,9 @@ where a.id = ?;
 -- name: approvals_of
 select id from approval where step = ? order by choice, place, kind;
 
+-- name: asked_about
+select id from approval where step in (select value from json_each(:steps)) order by step, choice, place, kind;
+
 -- name: refused
 select a.tool, b.codec, b.size, b.data, a.reason, a.decided_by
 from served v join approval a on a.step = v.step join blob b on b.id = a.arguments
