@@ -21,6 +21,7 @@ from tests.crash.agents import (
     linear,
     settle,
 )
+from tests.crash.test_authority_writes import BY_PEOPLE
 from tests.support import chat, crashing_server
 from tests.support.crashing_server import command
 from tests.support.proxy import CLI, Proxy
@@ -85,7 +86,7 @@ PROGRAMS: Sequence[tuple[str, str | None, Program]] = [
 
 
 def test_every_named_write_of_the_journal_is_killed_at() -> None:
-    tested = {*UNDER_LOAD, *BY_CONTROL, *LATE, *OF_JOBS, *OF_DELETIONS, *AT_START, *AT_STOP}
+    tested = {*UNDER_LOAD, *BY_CONTROL, *LATE, *OF_JOBS, *OF_DELETIONS, *AT_START, *AT_STOP, *BY_PEOPLE}
     assert crashing_server.written_names() == tested
 
 
