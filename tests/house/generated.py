@@ -39,6 +39,15 @@ def commands() -> Any:
     return typer.main.get_command(cli.app)
 
 
+def flat() -> dict[str, Any]:
+    """Every command by its whole name; those of a group as ``group command``."""
+    found: dict[str, Any] = {}
+    for name, command in commands().commands.items():
+        inner = getattr(command, "commands", None)
+        found |= {f"{name} {below}": part for below, part in inner.items()} if inner else {name: command}
+    return found
+
+
 def settings_table() -> str:
     """Every setting: name, type, default, help."""
     lines = ["| setting | type | default | meaning |", "| --- | --- | --- | --- |"]
@@ -50,7 +59,7 @@ def settings_table() -> str:
 def options_table(command: str) -> str:
     """Every argument and option of a command: spelling, variable, default, help."""
     lines = ["| option | default | meaning |", "| --- | --- | --- |"]
-    for parameter in commands().commands[command].params:
+    for parameter in flat()[command].params:
         spelled = parameter.opts[0] if parameter.opts[0].startswith("-") else (parameter.metavar or parameter.name)
         variable = f" Variable: `{parameter.envvar}`." if parameter.envvar else ""
         default = "required" if parameter.required else _shown(parameter.default)
@@ -86,7 +95,7 @@ def _default(default: str) -> str:
 
 
 def _parts() -> dict[str, dict[str, Callable[[], str]]]:
-    with_options = [name for name, command in commands().commands.items() if command.params]
+    with_options = [name for name, command in flat().items() if command.params]
     return {
         "settings.md": {"settings": settings_table},
         "cli.md": {f"options of {name}": partial(options_table, name) for name in with_options},

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from agentstate.core.model import RunState, SessionStatus, State
+from agentstate.core.model import ApprovalState, RunState, SessionStatus, State
 from agentstate.dialects import registry
 from agentstate.engine.core import Parts
 from agentstate.server.address import read_path
 from agentstate.server.api import Api
 from agentstate.settings import Settings
 from tests.house.pages import REFERENCE, fences, headings, names, section, table
+from tests.support.approvals import Held, prepared
 from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.xdist_group("house-http-api")
@@ -34,17 +35,24 @@ def documented() -> list[str]:
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Each route's own example, asked in the page's order of a proxy that holds the session of the examples."""
-    with Proxy(tmp_path_factory.mktemp("api") / "data", arguments=["--simulate"]) as proxy:
+    data = tmp_path_factory.mktemp("api") / "data"
+    prepared(data, [Held(key="apr_5d1c8e0b7a42f39c60d8e1b2")], session="mail-12")
+    with Proxy(data, arguments=["--simulate"]) as proxy:
         for run, question in (("run-1", "Which tasks?"), ("run-1", "And then?"), ("run-2", "Which tasks?")):
             assert proxy.client.ask(SESSION, question, run=run, model="gpt-4o-mini").status == 200
         yield {title: _asked(proxy, title) for title in documented()}
+
+
+def pages() -> set[str]:
+    """The documented routes that are not JSON: what people and chats use."""
+    return set(names(PAGE, "The page and the buttons"))
 
 
 def _asked(proxy: Proxy, title: str) -> Any:
     example = next(fence.text for fence in fences(section(PAGE, title)) if fence.kind == "http")
     first, _, body = example.partition("\n")
     method, path = first.split()
-    return proxy.control.get(path) if method == "GET" else proxy.control.post(path, json.loads(body))
+    return proxy.control.get(path) if method == "GET" else proxy.control.post(path, json.loads(body or "{}"))
 
 
 def test_the_documented_routes_are_all_routes() -> None:
@@ -55,7 +63,8 @@ def test_the_documented_routes_are_all_routes() -> None:
         if isinstance(route, Route)
         for method in (route.methods or ()) - {"HEAD"}
     }
-    assert routes - {"GET /{rest}"} == set(documented())  # the one left out answers 404 for all other addresses
+    # The one left out answers 404 for all other addresses.
+    assert routes - {"GET /{rest}"} == {*documented(), *pages()}
 
 
 @pytest.mark.parametrize("title", documented())
@@ -103,12 +112,26 @@ def test_the_documented_fields_are_all_fields(answers: dict[str, Any], title: st
 
 
 @pytest.mark.parametrize(
+    ("title", "route"),
+    [("Approval", "GET /api/approvals/{id}"), ("Approver", "GET /api/approvers"), ("Entry", "GET /api/audit")],
+)
+def test_the_documented_fields_of_authority_are_all_fields(answers: dict[str, Any], title: str, route: str) -> None:
+    found = answers[route]
+    assert list(found[0] if isinstance(found, list) else found) == [row[0].strip("`") for row in table(PAGE, title)]
+
+
+@pytest.mark.parametrize(
     ("title", "field", "states"),
     [("Session", "status", SessionStatus), ("Step", "state", State), ("Run", "state", RunState)],
 )
 def test_the_documented_states_are_all_states(title: str, field: str, states: Any) -> None:
     meaning = next(row[1] for row in table(PAGE, title) if row[0] == f"`{field}`")
     assert set(re.findall(r"`(\w+)`", meaning)) == {state.value for state in states}
+
+
+def test_the_documented_states_of_approvals_are_all_states() -> None:
+    meaning = next(row[1] for row in table(PAGE, "Approval") if row[0] == "`status`")
+    assert set(re.findall(r"`(\w+)`", meaning)) == {state.value.upper() for state in ApprovalState}
 
 
 def test_every_status_that_can_be_set_is_explained() -> None:
