@@ -32,6 +32,7 @@ RECORDED = (
     "opencode.md", "smolagents.md", "strands.md", "vercel-ai-sdk.md",
 )  # fmt: skip
 ALL = (*NAMES, *RECORDED)
+OF_PEOPLE = ("approvals.md",)  # no client's: their commands are held to the program elsewhere
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://localhost:8080"
 RUNNABLE = ("python", "sh", "js")
@@ -115,7 +116,7 @@ def _completed(proxy: Proxy) -> dict[str, int]:
 
 
 def test_every_guide_is_either_run_or_recorded() -> None:
-    assert {path.name for path in GUIDES.iterdir()} == set(ALL)
+    assert {path.name for path in GUIDES.iterdir()} == {*ALL, *OF_PEOPLE}
     assert len(ALL) == len(set(ALL))
 
 

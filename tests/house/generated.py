@@ -22,12 +22,14 @@ from tests.house.pages import REFERENCE
 
 MIB = 1024 * 1024
 _TYPES = {
+    "SecretStr": "text, secret",
     "SecretStr | None": "text, secret",
     "list[SecretStr]": "list of texts, secret",
     "list[str]": "list of texts",
     "str": "text",
     "int": "whole number",
     "float": "number",
+    "float | None": "number",
     "bool": "true or false",
 }
 
