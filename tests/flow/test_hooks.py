@@ -171,4 +171,4 @@ async def test_slack_is_told_where_it_wants_to_hear_it(upstream: Upstream, caplo
     assert json.loads(upstream.requests[0].body) == {"text": "approved"} and not caplog.records
     await hooks._tell_slack(f"{upstream.url}/actions/x", {"text": "approved"})
     await hooks._tell_slack("http://127.0.0.1:1/", {"text": "approved"})
-    assert len(caplog.records) == 2
+    assert sum(record.name == "agentstate" for record in caplog.records) == 2

@@ -19,6 +19,7 @@ from agentstate.server.address import read_path
 from agentstate.server.api import Api
 from agentstate.settings import Settings
 from tests.house.pages import REFERENCE, fences, headings, names, section, table
+from tests.support.approvals import Held, prepared
 from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Upstream, plain
@@ -39,7 +40,7 @@ def documented() -> list[str]:
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Each route's own example, asked in the page's order of a proxy that holds the session of the examples."""
     folder = tmp_path_factory.mktemp("api") / "data"
-    folder.mkdir()
+    prepared(folder, [Held(key="apr_5d1c8e0b7a42f39c60d8e1b2")], session="mail-12")
     with Upstream(lambda seen: plain(b"", 404)) as refusing:
         (folder / "agentstate.toml").write_text(f'[[alerts]]\nkind = "webhook"\nname = "ops"\nurl = "{refusing.url}"\n')
         yield from _answers(folder)
@@ -67,11 +68,16 @@ def _held(proxy: Proxy) -> Any:
     return proxy.control.session("mails")
 
 
+def pages() -> set[str]:
+    """The documented routes that are not JSON: what people and chats use."""
+    return set(names(PAGE, "The page and the buttons"))
+
+
 def _asked(proxy: Proxy, title: str) -> Any:
     example = next(fence.text for fence in fences(section(PAGE, title)) if fence.kind == "http")
     first, _, body = example.partition("\n")
     method, path = first.split()
-    return proxy.control.get(path) if method == "GET" else proxy.control.post(path, json.loads(body))
+    return proxy.control.get(path) if method == "GET" else proxy.control.post(path, json.loads(body or "{}"))
 
 
 def test_the_documented_routes_are_all_routes() -> None:
@@ -82,7 +88,8 @@ def test_the_documented_routes_are_all_routes() -> None:
         if isinstance(route, Route)
         for method in (route.methods or ()) - {"HEAD"}
     }
-    assert routes - {"GET /{rest}"} == set(documented())  # the one left out answers 404 for all other addresses
+    # The one left out answers 404 for all other addresses.
+    assert routes - {"GET /{rest}"} == {*documented(), *pages()}
 
 
 @pytest.mark.parametrize("title", documented())
@@ -137,6 +144,15 @@ def test_the_documented_fields_of_a_message_are_all_fields(answers: dict[str, An
 
 
 @pytest.mark.parametrize(
+    ("title", "route"),
+    [("Approval", "GET /api/approvals/{id}"), ("Approver", "GET /api/approvers"), ("Entry", "GET /api/audit")],
+)
+def test_the_documented_fields_of_authority_are_all_fields(answers: dict[str, Any], title: str, route: str) -> None:
+    found = answers[route]
+    assert list(found[0] if isinstance(found, list) else found) == [row[0].strip("`") for row in table(PAGE, title)]
+
+
+@pytest.mark.parametrize(
     ("title", "field", "states"),
     [
         ("Session", "status", SessionStatus),
@@ -154,6 +170,11 @@ def test_the_documented_states_are_all_states(title: str, field: str, states: An
 
 def test_the_documented_releases_are_all_releases() -> None:
     assert names(PAGE, "Release") == [release.value for release in Release]
+
+
+def test_the_documented_states_of_approvals_are_all_states() -> None:
+    meaning = next(row[1] for row in table(PAGE, "Approval") if row[0] == "`status`")
+    assert set(re.findall(r"`(\w+)`", meaning)) == {state.value.upper() for state in ApprovalState}
 
 
 def test_every_status_that_can_be_set_is_explained() -> None:

@@ -10,11 +10,11 @@ import pytest
 from agentstate.core.approval import Decision, Role, Vote
 from agentstate.engine.approvers import digest
 from agentstate.errors import Conflict, NotFound
-from agentstate.store import audit
+from agentstate.store import audit, doctor
 from agentstate.store.journal import Journal
 from agentstate.store.reader import Reader
 from agentstate.store.rows import ApproverRow
-from tests.store.kit import opened
+from tests.store.kit import opened, parse
 from tests.support.approvals import Held, ask
 
 YES, NO, EDIT = Decision.APPROVED, Decision.REJECTED, Decision.EDITED
@@ -163,3 +163,14 @@ async def test_a_vote_that_was_said_already_is_not_written_again(journal: Journa
         await journal.decide(key, Vote("ann", YES), "")
     decided = [row for row in journal.read.audit() if row.action == "approval.decided"]
     assert len(decided) == 1 and len(journal.read.votes(key)) == 1
+
+
+async def test_doctor_tells_of_the_audit_log(path: Path) -> None:
+    await _fill(path)
+    change(path, "update audit set actor = 'eve' where id = 3")
+    reader = Reader(path)
+    try:
+        found_by_doctor = [finding.where for finding in doctor.examine(reader, parse)]
+    finally:
+        reader.close()
+    assert found_by_doctor == ["audit entry 3"]

@@ -29,7 +29,7 @@ SCHEMA = {
 
 @dataclass(frozen=True)
 class Held:
-    """One held call. ``arguments``: an object, or the text of what is none."""
+    """One held call. ``arguments``: an object, or the text of what is none; ``key``: the approval's id."""
 
     tool: str = "send_email"
     arguments: Mapping[str, Any] | str = field(default_factory=lambda: {"to": "ann@example.test"})
@@ -37,6 +37,7 @@ class Held:
     approvers: tuple[str, ...] = ()
     expires_at: float | None = None
     schema: Mapping[str, Any] | None = field(default_factory=lambda: dict(SCHEMA))
+    key: str = ""
 
     @property
     def text(self) -> str:
@@ -71,12 +72,17 @@ async def ask(journal: Journal, held: Sequence[Held], session: str = "s") -> lis
 def _question(session: str, branch: int, step: int, call: ToolCall, held: Held) -> NewApproval:
     schema = "" if held.schema is None else json.dumps(held.schema)
     return NewApproval(
-        clock.approval_id(), ApprovalKind.CALL,
+        held.key or clock.approval_id(), ApprovalKind.CALL,
         approval_digest(session, branch, step, (call.choice, call.index), call.name, call.arguments, schema),
         held.text.encode(), OnReject.MESSAGE, call.name, call.choice, call.index, call.call_id, schema.encode(),
-        json.dumps({"why": f"policy 1 (hold {held.tool}) governs {held.tool}"}), held.quorum, held.approvers,
+        _rule(held.tool), held.quorum, held.approvers,
         held.expires_at,
     )  # fmt: skip
+
+
+def _rule(tool: str) -> str:
+    why = f"policy 1 (hold {tool}) governs {tool}"
+    return json.dumps({"why": why, "policy": 1, "tools": [tool], "action": "hold", "when": ""})
 
 
 def _answer(calls: Sequence[ToolCall]) -> bytes:

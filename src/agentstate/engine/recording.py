@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+from agentstate import clock
 from agentstate.core.model import Shape
 from agentstate.errors import AgentStateError
 from agentstate.providers.client import Headers
@@ -76,9 +77,8 @@ class Recording:
 
     async def decided(self, seconds: float) -> bool:
         """Until the answer is over, at most so long; whether it is."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while not self.done and (left := until - loop.time()) > 0:
+        until = clock.monotonic() + seconds
+        while not self.done and (left := until - clock.monotonic()) > 0:
             await self._change(left)
         return self.done
 

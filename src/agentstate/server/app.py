@@ -119,8 +119,7 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
 
     ``said`` is given the address once connections are accepted. Raises ``StoreError``, ``SettingsError``.
     """
-    auth.check_binding(settings)
-    auth.check_keys(settings)
+    auth.check_settings(settings)
     token = auth.admin_token(settings, data_folder())
     parts = Parts(settings)
     sock = listen(settings)

@@ -152,8 +152,9 @@ def check_binding(settings: Settings, address: str = "") -> None:
         )
 
 
-def check_keys(settings: Settings) -> None:
-    """That what chats sign with can be checked at all. Raises ``SettingsError``."""
+def check_settings(settings: Settings) -> None:
+    """Before anything is opened: where it listens, how chats sign. Raises ``SettingsError``."""
+    check_binding(settings)
     try:
         fits = len(bytes.fromhex(settings.approvals.discord_public_key)) in (0, 32)
     except ValueError:
