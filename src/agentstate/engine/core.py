@@ -10,6 +10,7 @@ import logging
 from functools import cached_property
 
 from agentstate.core.branching import lineage
+from agentstate.engine.approvals import Approvals
 from agentstate.engine.delivery import Delivery
 from agentstate.engine.gate import Gate
 from agentstate.engine.links import Links
@@ -71,6 +72,7 @@ class Parts:
         """The proxy is about to serve at this address: others find it, and people are told from now on."""
         self.journal.lock.tell(url)
         self.delivery.start(url)
+        self.followers.start("expire approvals", Approvals(self).expire())
 
     async def drain(self, grace_s: float) -> None:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is

@@ -20,7 +20,6 @@ import uvicorn
 
 from agentstate import clock
 from agentstate.dialects import registry
-from agentstate.engine.approvals import Approvals
 from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions
 from agentstate.errors import AgentStateError, Forbidden, SettingsError
@@ -152,7 +151,6 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    parts.followers.start("expire approvals", Approvals(parts).expire())
     lingering = asyncio.create_task(_linger(parts, linger_s, stop), name="linger") if linger_s is not None else None
     announcing = asyncio.create_task(_announce(server, parts, url, said), name="announce")
     try:
