@@ -7,7 +7,6 @@ the note that it was taken there is no await, so two requests are never given th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from agentstate.core.model import (
     Release,
     RunState,
     SessionStatus,
+    Shape,
 )
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
 from agentstate.dialects.base import Dialect, check_content_type
@@ -33,6 +33,7 @@ from agentstate.engine.core import Parts
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
 from agentstate.engine.held import amended
 from agentstate.engine.identity import Identity
+from agentstate.engine.ordering import in_order
 from agentstate.engine.presence import Connection
 from agentstate.engine.recorder import Job, record
 from agentstate.engine.recording import Recording
@@ -49,8 +50,6 @@ from agentstate.errors import (
 from agentstate.store.rows import AnswerRow, NewStep, RunRow, SessionRow
 
 log = logging.getLogger("agentstate")
-
-_LONGEST_ORDER_S = 5.0  # a reader that takes longer than that to read its answer holds up nobody
 
 
 @dataclass(slots=True)
@@ -176,17 +175,15 @@ class Answering:
             if not commit.done():
                 await asyncio.shield(commit)
             commit.result()
-            if recorded.release is not None and recorded.release not in given.AS_IT_IS:
-                return await self._given(asked, decision, recorded)
-            if (live := floating.live.get(decision.step)) is not None:
-                await live.recording.whole()  # committed, but perhaps not on disk yet
-            if recorded.finished - recorded.started > 1 and not asked.call.pure:
-                await self._in_order(asked, recorded)
-            shape = asked_shape(asked.call, recorded)
-            body = asked.dialect.convert(recorded.shape, shape, recorded.body)
+            apart = recorded.release is not None and recorded.release not in given.AS_IT_IS
+            shape, body = asked.call.shape, b""
+            if not apart:
+                shape, body = await self._recorded(asked, decision, recorded)
         except BaseException:
             self._close(run.id, decision.step, None, asked.request.connection, False)
             raise
+        if apart:
+            return await self._given(asked, decision, recorded)
         headers = recorded_headers(recorded, asked.dialect, shape)
         told = asked.told(outcome, recorded.number, recorded.model or asked.call.model, True, decision.match)
         return Answer(
@@ -196,31 +193,14 @@ class Answering:
             close=partial(self._close, run.id, decision.step, None, asked.request.connection),
         )
 
-    async def _in_order(self, asked: Asked, recorded: AnswerRow) -> None:
-        """Let those go first that overlapped this answer and were finished before it, for a bounded time."""
-        limit = self.parts.settings.replay.order_wait_s
-        read, floating, run = self.parts.journal.read, self.parts.floating, asked.run.id
-        before = read.overlapped(
-            asked.session.id, recorded.branch, recorded.number, recorded.started, recorded.finished
-        )
-        deadline = clock.monotonic() + limit
-        while before:
-            event = floating.moves(run)
-            asked_too = floating.being_read(run, before)
-            out = read.served_among(run, before) - asked_too
-            before = [step for step in before if step not in out]
-            left = deadline - clock.monotonic()
-            if left <= 0:
-                # Those not asked by now are not waited for; those asked are, as they wait for nobody behind them.
-                before = [step for step in before if step in asked_too]
-            if not before:
-                return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left if left > 0 else _LONGEST_ORDER_S):
-                    await event.wait()
-                    continue
-            if left <= 0:
-                return
+    async def _recorded(self, asked: Asked, decision: Replay, recorded: AnswerRow) -> tuple[Shape, bytes]:
+        """A recorded answer in the shape that is asked for, in its turn."""
+        if (live := self.parts.floating.live.get(decision.step)) is not None:
+            await live.recording.whole()  # committed, but perhaps not on disk yet
+        if recorded.finished - recorded.started > 1 and not asked.call.pure:
+            await in_order(self.parts, asked.session.id, asked.run.id, recorded)
+        shape = asked_shape(asked.call, recorded)
+        return shape, asked.dialect.convert(recorded.shape, shape, recorded.body)
 
     async def _given(self, asked: Asked, decision: Replay, recorded: AnswerRow) -> Answer:
         """A recorded answer that was held: it still is, was refused, or the model is told of the refusal."""
@@ -231,7 +211,11 @@ class Answering:
         if recorded.release is Release.CONTINUE:
             close(True)
             return await self.answer(given.continued(self.parts, asked, decision.step), asked.dialect)
-        recording = self.parts.gate.attach(decision.step, asked.dialect, asked.call, recorded)
+        try:
+            recording = self.parts.gate.attach(decision.step, asked.dialect, asked.call, recorded)
+        except BaseException:
+            close(False)
+            raise
         self.parts.gate.look(decision.step)
         return self._waiting(asked, decision.step, recorded.number, recording)
 
