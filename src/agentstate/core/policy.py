@@ -1,6 +1,6 @@
 """Owns which policy governs a tool call, and what it says. Must not read settings nor evaluate conditions itself.
 
-Invariant: whatever cannot be understood is held: arguments that do not parse, a condition that fails, a call without a
+Invariant: where there are policies, whatever cannot be understood is held: arguments that do not parse, a condition that fails, a call without a
 name. The most specific rule wins, among equals the most restrictive; an error never makes a rule milder.
 """
 
@@ -66,7 +66,9 @@ class ConditionFault(Exception):
 
 
 def rule_on(call: ToolCall, place: Place, rules: Sequence[Rule], holds: Condition) -> Ruling:
-    """The ruling on one complete call. Pure where ``holds`` is."""
+    """The ruling on one complete call. Pure where ``holds`` is. Without any rule there is no gate: all pass."""
+    if not rules:
+        return Ruling(Action.ALLOW, None, "there are no policies")
     arguments, fault = arguments_of(call.arguments)
     if not call.name:
         fault = fault or "the call names no tool"

@@ -132,12 +132,16 @@ class Plan:
 
 
 def _spelled(item: dict[str, Any], text: str) -> str:
-    """New arguments as the call has them: the input of a custom tool is the text that its arguments name."""
-    if item.get("type") == "custom_tool_call":
-        with contextlib.suppress(*UNREADABLE):
-            value = msgspec.json.decode(text)
-            if isinstance(value, dict) and value.keys() == {"input"} and isinstance(value["input"], str):
-                return value["input"]
+    """New arguments as the call has them: the input of a custom tool is the text that its arguments name, and a list of
+    actions is the one that they name."""
+    with contextlib.suppress(*UNREADABLE):
+        value = _decode_fields.decode(text)
+        if len(value) == 1:
+            [(name, raw)] = value.items()
+            if item.get("type") == "custom_tool_call" and name == "input" and bytes(raw)[:1] == b'"':
+                return str(msgspec.json.decode(raw))
+            if isinstance(item.get(name), list) and bytes(raw)[:1] == b"[":
+                return bytes(raw).decode()
     return text
 
 

@@ -311,7 +311,9 @@ def _call(place: int, item: dict[str, Any]) -> ToolCall:
     name = item.get("name")
     if not isinstance(name, str) or not name:
         name = kind.removesuffix("_call")
-    said = next((item[key] for key in SAID_IN if item.get(key) is not None), "")
+    key, said = next(((key, item[key]) for key in SAID_IN if item.get(key) is not None), ("", ""))
+    if isinstance(said, list):
+        said = {key: said}  # arguments are an object, for policies and for people
     arguments = said if isinstance(said, str) else json.dumps(said, ensure_ascii=True, separators=(",", ":"))
     if kind == "custom_tool_call":
         arguments = custom_arguments(arguments)
