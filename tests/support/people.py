@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.client import Answer
+from tests.support.client import Answer, ControlPlane, status_of
 from tests.support.proxy import Proxy
 
 BOUND_S = 30.0
@@ -34,6 +34,22 @@ def decide(proxy: Proxy, approval: dict[str, Any] | str, action: str, **more: An
     """``more``: ``reason``, ``arguments``."""
     name = approval if isinstance(approval, str) else approval["id"]
     return dict(proxy.control.post(f"/api/approvals/{name}/action", {"action": action, **more}))
+
+
+class Person:
+    """An approver with a token of their own."""
+
+    def __init__(self, proxy: Proxy, name: str, role: str = "approver") -> None:
+        token = proxy.control.post("/api/approvers", {"name": name, "role": role})["token"]
+        self._control = ControlPlane(proxy.url, token)
+
+    def decide(self, approval: dict[str, Any], action: str, **more: Any) -> dict[str, Any]:
+        return dict(self._control.post(f"/api/approvals/{approval['id']}/action", {"action": action, **more}))
+
+    def refused(self, approval: dict[str, Any], action: str, **more: Any) -> int:
+        """The status with which the decision is refused."""
+        path = f"/api/approvals/{approval['id']}/action"
+        return status_of(self._control.post, path, {"action": action, **more})[0]
 
 
 class Asking:

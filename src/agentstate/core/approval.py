@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from agentstate.core.model import ApprovalKind, ApprovalState
 
+ADMIN = "admin"  # whoever has the admin token
 LINK = "link:"
 
 

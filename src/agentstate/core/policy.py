@@ -1,7 +1,8 @@
 """Owns which policy governs a tool call, and what it says. Must not read settings nor evaluate conditions itself.
 
-Invariant: where there are policies, whatever cannot be understood is held: arguments that do not parse, a condition that fails, a call without a
-name. The most specific rule wins, among equals the most restrictive; an error never makes a rule milder.
+Invariant: where there are policies, whatever cannot be understood is held: arguments that do not parse, a condition
+that fails, a call without a name. The most specific rule wins, among equals the most restrictive; no error makes a rule
+milder.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ class Answering:
             begun = self.parts.journal.begin_step(new, self.parts.floating.alone())
         job = Job(
             self.parts, live, asked.call, asked.dialect, provider, question, new, step, begun,
-            request.drain is not False, place,
+            request.drain is not False, place, request.rounds,
         )  # fmt: skip
         self.parts.tasks.start(f"record a step of {session.key}", record(job))
         return await self._read(asked, live, asked.outcome)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentstate import clock
 from agentstate.core import approval
-from agentstate.core.approval import Decision, Person, Verdict, Vote
+from agentstate.core.approval import LINK, Decision, Person, Verdict, Vote
 from agentstate.core.model import Action, ToolCall
 from agentstate.errors import BadRequest, Conflict, Forbidden, NotFound, Unprocessable
 from agentstate.store.rows import ApprovalRow
@@ -57,13 +57,18 @@ class Approvals:
         if not approval.may_decide(person, row.approvers):
             named = f"; it asks for {', '.join(row.approvers)}" if row.approvers else ""
             raise Forbidden(f"{person.name} ({person.role}) may not decide approval {row.id}{named}")
+        if row.quorum > 1 and person.name.startswith(LINK) and decision is not Decision.REJECTED:
+            raise Forbidden(
+                f"{row.quorum} different people must agree, and a link does not tell who uses it: decide with a token "
+                "of your own"
+            )
         if shown and shown != row.digest.hex():
             raise Conflict("what you saw is not what the approval is about any more; look at it again")
         if len(reason) > MOST_REASON:
             raise BadRequest(f"the reason has {len(reason)} characters; {MOST_REASON} are taken")
         if fault := approval.fits(row.kind, decision):
             raise Unprocessable(fault)
-        edited = self._edited(row, arguments) if decision is Decision.EDITED else ""
+        edited = self._edited(row, arguments, person) if decision is Decision.EDITED else ""
         if decision is not Decision.EDITED and arguments is not None:
             raise Unprocessable("arguments are taken with the action EDITED only; the approval is still pending")
         verdict, done = await self._parts.journal.decide(row.id, Vote(person.name, decision, edited), reason)
@@ -77,8 +82,9 @@ class Approvals:
             raise Conflict(f"approval {row.id} has expired", detail={"state": row.state.value})
         return row
 
-    def _edited(self, row: ApprovalRow, arguments: Any) -> str:
-        """The edited arguments as JSON text. Raises ``Unprocessable``."""
+    def _edited(self, row: ApprovalRow, arguments: Any, person: Person) -> str:
+        """The edited arguments as JSON text. Raises ``Unprocessable``, and ``Forbidden`` where they fall under a policy
+        that asks for somebody else."""
         if not isinstance(arguments, dict):
             raise Unprocessable("arguments must be a JSON object: all of the call's arguments, edited")
         try:
@@ -95,6 +101,16 @@ class Approvals:
         ruling = self._parts.gate.policies.ruling(call, self._parts.gate.place_of(session))
         if ruling.action is Action.DENY:
             raise Unprocessable(f"the edited call is not allowed: {ruling.why}; the approval is still pending")
+        rule = ruling.rule
+        if rule is not None and ruling.action is Action.HOLD:
+            if not approval.may_decide(person, rule.approvers):
+                asks = ", ".join(rule.approvers)
+                raise Forbidden(f"{ruling.why}, and it asks for {asks}; the approval is still pending")
+            if rule.quorum > row.quorum:
+                raise Unprocessable(
+                    f"{ruling.why}, and {rule.quorum} people must agree to it, which this approval does not ask for; "
+                    "it is still pending"
+                )
         return text
 
     async def expire(self) -> None:

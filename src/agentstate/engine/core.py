@@ -78,6 +78,7 @@ class Parts:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is
         marked interrupted, and its readers are told to ask again."""
         self.closing = True
+        self.gate.close()
         late = await self.tasks.finish(grace_s)
         if late:
             log.warning("%d calls were still in flight; they are marked interrupted", late)

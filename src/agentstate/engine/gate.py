@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agentstate import clock
 from agentstate.core import policy
+from agentstate.core.approval import ADMIN, LINK, Person, Role, may_decide
 from agentstate.core.model import (
     Action,
     ApprovalKind,
@@ -37,13 +38,22 @@ from agentstate.engine.invocations import acts
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
 from agentstate.engine.settling import PASSES, agrees, digest_of, effective, mode_of, settled, spelled_rule
-from agentstate.errors import AgentStateError, HumanRejection, Unprocessable
+from agentstate.errors import AgentStateError, Conflict, HumanRejection, ShuttingDown, Unprocessable
 from agentstate.store.rows import AnswerRow, ApprovalRow, Invoked, Message, NewApproval, Released, SessionRow
 
 if TYPE_CHECKING:
     from agentstate.engine.core import Parts
 
 log = logging.getLogger("agentstate")
+_MOST_ROUNDS = 3  # in a row in which the model is told of refusals
+
+
+def check_shown(parts: Parts, session: SessionRow, step: int) -> None:
+    """Raises ``Conflict`` for a step that was rolled back: what was decided about it is for nobody any more."""
+    answer = parts.journal.read.received(step)
+    shown, _ = parts.head(session)
+    if not any(branch == answer.branch and answer.number < upto for branch, upto in shown):
+        raise Conflict("the step was rolled back while it was held; ask again")
 
 
 class Judged(NamedTuple):
@@ -73,9 +83,11 @@ class Gate:
     # --- before the commit ---
 
     def judged(
-        self, place: Place, branch: int, run: int, step: int, dialect: Dialect, call: Call, verdict: Verdict
-    ) -> Judged:
-        """What policies say of an answer's calls, and what this run was refused already."""
+        self, place: Place, branch: int, run: int, step: int, dialect: Dialect, call: Call, verdict: Verdict,
+        rounds: int = 0,
+    ) -> Judged:  # fmt: skip
+        """What policies say of an answer's calls, and what this run was refused already. ``rounds``: how often the
+        model was told of a refusal on the way to this answer; it is not told without end."""
         if not verdict.calls:
             return _NOTHING
         rulings = [self.policies.ruling(proposed, place) for proposed in verdict.calls]
@@ -95,6 +107,8 @@ class Gate:
             for one, ruling, before in zip(verdict.calls, rulings, made, strict=True)
             if before or ruling.action is not Action.ALLOW
         ]
+        if rounds >= _MOST_ROUNDS:
+            asked = [one._replace(on_reject=_told_by_text(one.on_reject)) for one in asked]
         pending = [one for one in asked if one.state is ApprovalState.PENDING]
         messages = tuple(message for one in pending for message in self._messages(place.session, step, one))
         return Judged((), tuple(asked), messages)
@@ -113,7 +127,7 @@ class Gate:
             policy.approval_digest(place.session, branch, step, (call.choice, call.index), call.name, call.arguments,
                                    schema),
             call.arguments.encode("utf-8", "surrogatepass"),
-            ruling.on_reject,
+            _told_by_text(ruling.on_reject) if refused else ruling.on_reject,
             call.name,
             call.choice,
             call.index,
@@ -226,6 +240,14 @@ class Gate:
                 f"the call cannot be edited like that: {error}; the approval is still pending"
             ) from None
 
+    def close(self) -> None:
+        """The process ends: whoever waits is told to ask again, which finds the same approval."""
+        for recording in list(self._parts.floating.holding.values()):
+            recording.fail(ShuttingDown("the proxy is stopping; ask again"))
+        self._parts.floating.holding.clear()
+        for event in self.requests.values():
+            event.set()
+
     def look_again(self) -> None:
         """Something that held steps back may be over."""
         for step in (*self._parts.floating.holding, *self.requests):
@@ -248,16 +270,15 @@ class Gate:
         try:
             released = await self._released(step, recording)
         except Exception as error:  # whatever it is, nothing is given, and whoever waits hears of it
-            log.exception("step %d stays held", step)
-            told = (
-                error
-                if isinstance(error, AgentStateError)
-                else AgentStateError(
+            told = error if isinstance(error, AgentStateError) else None
+            log.error("step %d stays held: %s", step, error, exc_info=None if told else error)
+            self._parts.floating.holding.pop(step, None)
+            recording.fail(
+                told
+                or AgentStateError(
                     f"the proxy failed while releasing the answer ({type(error).__name__}); it is still held, ask again"
                 )
             )
-            self._parts.floating.holding.pop(step, None)
-            recording.fail(told)
             return False
         if released is None:
             return False
@@ -283,6 +304,7 @@ class Gate:
         session = read.session(rows[0].session)
         if session is None or session.status is SessionStatus.PAUSED:
             return None
+        check_shown(self._parts, session, step)
         answer = read.received(step)
         dialect = registry.BY_NAME[answer.dialect]
         _name, method, path, body = read.request(step)
@@ -324,24 +346,41 @@ class Gate:
             raise AgentStateError(f"the result that approval {row.id} was to reuse is not in the journal any more")
         return found[1]
 
+    def _person(self, name: str) -> Person | None:
+        """Who that is today; ``None``: nobody any more."""
+        if name == ADMIN:
+            return Person(name, Role.ADMIN)
+        if name.startswith(LINK):
+            return Person(name, Role.APPROVER)
+        found = self._parts.journal.read.approver(name)
+        return None if found is None or found.disabled_at is not None else Person(name, found.role)
+
     async def _reopened(self, place: Place, verdict: Verdict, rows: Sequence[ApprovalRow]) -> bool:
         """Whether policies that have become stricter since ask for more than was decided; it is pending again then."""
         reopened = False
         proposed = {(one.choice, one.index): one for one in verdict.calls}
         for row in rows:
             call = proposed.get((row.choice, row.place))
-            if row.kind is not ApprovalKind.CALL or row.state not in PASSES or call is None:
+            if row.kind not in (ApprovalKind.CALL, ApprovalKind.DUPLICATE) or row.state not in PASSES or call is None:
                 continue
             ruling = self.policies.ruling(effective(call, row), place)
             rule = ruling.rule
             if ruling.action is not Action.HOLD or rule is None:
                 continue
-            agreed = {who for who, action, *_ in self._parts.journal.read.votes(row.id) if agrees(row, action)}
-            if len(agreed) < rule.quorum or (rule.approvers and set(rule.approvers) - set(row.approvers) and
-                                             row.decided_by not in rule.approvers):  # fmt: skip
+            # Whose word counts, and how many must agree, is as it is now.
+            agreed = [
+                who for who, action, *_ in self._parts.journal.read.votes(row.id)
+                if agrees(row, action) and (person := self._person(who)) and may_decide(person, rule.approvers)
+            ]  # fmt: skip
+            if len(agreed) < rule.quorum:
                 await self._parts.journal.reopen(row.id, spelled_rule(ruling), rule.quorum, rule.approvers)
                 reopened = True
         return reopened
+
+
+def _told_by_text(on_reject: OnReject) -> OnReject:
+    """The same, but that the model is not asked once more."""
+    return OnReject.MESSAGE if on_reject is OnReject.CONTINUE else on_reject
 
 
 def _verdict(dialect: Dialect, call: Call, answer: AnswerRow) -> Verdict:

@@ -71,13 +71,18 @@ def continued(parts: Parts, asked: Asked, step: int) -> Request:
     results = [ToolResult(*told) for told in said["told"]]
     build = asked.dialect.continued  # type: ignore[attr-defined]
     body = build(asked.call, answer.shape, answer.body, results)
-    return asked.request._replace(body=body, hint=None, retry=0, retry_key=b"", needs_approval=False)
+    return asked.request._replace(
+        body=body, hint=None, retry=0, retry_key=b"", needs_approval=False, rounds=asked.request.rounds + 1
+    )
 
 
 async def go_on(
     parts: Parts, answer: Callable[[Request, Dialect], Awaitable[Answer]], asked: Asked, step: int, recording: Recording
 ) -> None:
     """Tell the model of a refusal, and end the recording that readers wait with by what it says."""
+    if recording.readers == 0:
+        recording.fail(AgentStateError("nobody was reading the answer any more; ask again"))
+        return
     try:
         found = await answer(continued(parts, asked, step), asked.dialect)
         try:

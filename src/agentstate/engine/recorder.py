@@ -48,6 +48,7 @@ class Job:
     begun: asyncio.Future[Begun] | None
     drain: bool
     place: Place
+    rounds: int = 0
     received: list[bytes] = field(default_factory=list)
     size: int = 0
     deserted_size: int | None = None
@@ -255,7 +256,7 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> tupl
     judged = Judged()
     if state is State.COMPLETED:
         judged = job.parts.gate.judged(
-            job.place, job.new.branch, job.new.run, job.live.step, job.dialect, job.call, verdict
+            job.place, job.new.branch, job.new.run, job.live.step, job.dialect, job.call, verdict, job.rounds
         )
     await _commit(job, state, body, verdict, shape, error=verdict.failed, judged=judged)
     if verdict.answer_id and jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:

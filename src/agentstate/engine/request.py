@@ -22,7 +22,8 @@ class Request(NamedTuple):
     ``headers`` are the agent's own, ours taken out.
 
     ``patience``: how many seconds of silence the client bears; ``retry``: how often it says it has sent this before;
-    ``drain``: whether the answer is finished when its reader leaves (``None``: as the settings say).
+    ``drain``: whether the answer is finished when its reader leaves (``None``: as the settings say); ``rounds``: how
+    often the model was told of a refusal on the way to this question.
     """
 
     method: str
@@ -42,6 +43,7 @@ class Request(NamedTuple):
     retry: int = 0
     retry_key: bytes = b""
     patience: float = 15.0
+    rounds: int = 0
 
 
 @dataclass(slots=True)

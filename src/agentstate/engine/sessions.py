@@ -91,6 +91,7 @@ class Sessions:
         if step_number < 0 or step_number > session.steps:
             raise BadRequest(f"step_number is {step_number}; session {key!r} has the steps 0 to {session.steps - 1}")
         await self._parts.journal.roll_back(session, step_number)
+        self._parts.gate.look_again()
         return found(self._read, key)
 
     async def set_status(self, key: str, status: str) -> SessionRow:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from agentstate import clock
 from agentstate.core.model import ApprovalKind, ApprovalState, Release, SessionStatus, Shape, State, Verdict
 from agentstate.dialects import refusal
-from agentstate.errors import HumanRejection, SessionPaused
+from agentstate.dialects.concealing import MARK
+from agentstate.engine.gate import check_shown
+from agentstate.errors import HumanRejection, SessionPaused, ShuttingDown
 from agentstate.store.rows import ApprovalRow, Ending
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ async def approved(job: Job) -> bool:
             news.clear()
             if recording.readers == 0:
                 return False  # it stays held; whoever asks again waits on
+            if job.parts.closing:
+                recording.fail(ShuttingDown("the proxy is stopping; ask again"))
+                return False
             question = question_of(job)
             assert question is not None
             if question.state is not ApprovalState.PENDING:
@@ -54,10 +59,23 @@ async def approved(job: Job) -> bool:
     if session is None or session.status is SessionStatus.PAUSED:
         recording.fail(SessionPaused(f"session {question.session} is paused; set its status to RUNNING to go on"))
         return False
+    check_shown(job.parts, session, step)
+    _approved_body(job)
     begun = await job.parts.journal.send_held(step, job.new)
     job.live.attempt = begun.attempt
     recording.held = False
     return True
+
+
+def _approved_body(job: Job) -> None:
+    """What is sent is what was approved, to the letter: a request that is equal for replay may differ in what cannot
+    change the answer. Raises ``HumanRejection`` where it cannot be sent, as it held credentials that are not kept."""
+    *_, body = job.parts.journal.read.request(job.live.step)
+    if body == job.call.body:
+        return
+    if MARK.encode() in body:
+        raise HumanRejection("this is not the very request that was approved; ask with that, or for another approval")
+    job.question = job.question._replace(body=body)
 
 
 async def _refuse(job: Job, question: ApprovalRow) -> None:

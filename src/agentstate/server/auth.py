@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from agentstate import clock
-from agentstate.core.approval import Person, Role
+from agentstate.core.approval import ADMIN, Person, Role
 from agentstate.engine import approvers
 from agentstate.errors import Forbidden, SettingsError, TooManyRequests, Unauthorized
 from agentstate.settings import Settings
 from agentstate.store.reader import Reader
 
-ADMIN = "admin"
 MOST_FAILURES = 10  # a minute and address
 TOKEN_FILE = "admin_token"  # noqa: S105 - the name of a file
 

@@ -125,7 +125,12 @@ def decide(
     if row is None:
         raise NotFound(f"there is no approval {key}")
     asked = approval.Asked(row.kind, row.state, row.quorum, row.approvers, row.expires_at, row.effective)
-    votes = [Vote(who, Decision(action), arguments) for who, action, arguments, _, _ in read.votes(key, conn)]
+    # The word of somebody whose authority was taken away since does not count.
+    gone = {row[0] for row in conn.execute(_SQL["disabled_approvers"])}
+    votes = [
+        Vote(who, Decision(action), arguments) for who, action, arguments, _, _ in read.votes(key, conn)
+        if who not in gone
+    ]  # fmt: skip
     verdict = approval.tally(asked, votes, vote, now)
     if verdict is approval.Verdict.EXPIRED:
         expire(conn, key)
@@ -146,14 +151,20 @@ def decide(
     return verdict, conn.execute(_SQL["pending_of"], (row.step,)).fetchone() is None
 
 
-def expire(conn: sqlite3.Connection, key: str) -> None:
+def expire(conn: sqlite3.Connection, key: str, reason: str = "nobody decided in time") -> None:
     """The time of a pending approval is over; one that was decided stays as it is."""
     values = {
-        "id": key, "state": ApprovalState.EXPIRED.value, "effective": None, "by": "",
-        "reason": "nobody decided in time", "now": clock.now(),
+        "id": key, "state": ApprovalState.EXPIRED.value, "effective": None, "by": "", "reason": reason,
+        "now": clock.now(),
     }  # fmt: skip
     if conn.execute(_SQL["decide"], values).rowcount == 1:
-        audit(conn, "agentstate", "approval.expired", key, {})
+        audit(conn, "agentstate", "approval.expired", key, {"reason": reason})
+
+
+def supersede(conn: sqlite3.Connection, session: int, number: int) -> None:
+    """Steps from ``number`` on were rolled back: what is asked about them is asked no more."""
+    for (key,) in conn.execute(_SQL["pending_from"], (session, number)).fetchall():
+        expire(conn, key, "the step was rolled back")
 
 
 def reopen(conn: sqlite3.Connection, key: str, rule: str, quorum: int, approvers: tuple[str, ...]) -> None:

@@ -206,6 +206,7 @@ class Journal(Deciding):
             made = transactions.new_branch(conn, session.id, head, step_number, "rollback", opening, now)
             status = {"session": session.id, "status": SessionStatus.RUNNING.value, "note": "", "now": now}
             conn.execute(_SQL["set_status"], status)
+            decisions.supersede(conn, session.id, step_number)
             return made
 
         return await self._write("roll_back", work, then=lambda: self._forget(session.id))

@@ -132,6 +132,12 @@ where id = :id and state = 'pending';
 -- name: pending_of
 select id from approval where step = ? and state = 'pending' limit 1;
 
+-- name: disabled_approvers
+select name from approver where disabled_at is not null;
+
+-- name: pending_from
+select a.id from approval a join step s on s.id = a.step where a.session = ? and a.state = 'pending' and s.number >= ?;
+
 -- name: withhold
 insert into release (step, mode, at) values (?, 'held', ?);
 
