@@ -33,7 +33,7 @@ RECORDED = (
 )  # fmt: skip
 ALL = (*NAMES, *RECORDED)
 # They are about the proxy and no client; what they show is tried where the thing itself is tested.
-OF_THE_PROXY = ("alerts.md", "approvals.md", "gate.md", "tools.md")
+OF_THE_PROXY = ("alerts.md", "approvals.md", "gate.md")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://localhost:8080"
 RUNNABLE = ("python", "sh", "js")
