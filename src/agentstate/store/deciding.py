@@ -6,8 +6,7 @@ Invariant: as for ``Journal``; an act of authority and its entry in the audit lo
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from agentstate.core import approval
 from agentstate.core.approval import Vote
@@ -64,7 +63,3 @@ class Deciding(Outgoing):
     async def rotate_approver(self, name: str, token: bytes, actor: str) -> None:
         """Another token, of which this is the sha256, takes the place of theirs. Raises ``NotFound``."""
         await self._write("rotate_approver", lambda conn: approvers.rotate(conn, name, token, actor))
-
-    async def note_act(self, actor: str, action: str, subject: str, detail: Mapping[str, Any]) -> None:
-        """An act of authority, in the audit log."""
-        await self._write("note_act", lambda conn: decisions.audit(conn, actor, action, subject, detail))
