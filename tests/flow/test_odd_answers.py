@@ -46,14 +46,17 @@ def test_stream_of_a_response_that_was_held_as_one_body_is_kept_waiting_by_comme
     item = {"type": "function_call", "id": "fc", "call_id": "c", "name": "send_email", "arguments": TO_BOB}
     body = {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": [item]}
     upstream.script = lambda seen: plain(json.dumps(body).encode())
-    with start(proxy, "s", "r1", "/v1/responses", {"model": "m", "input": "x"}):
+    asked = {"model": "m", "input": "x"}
+    with start(proxy, "s", "r1", "/v1/responses", asked):
         [approval] = pending(proxy)
-        with start(proxy, "s", "r2", "/v1/responses", {"model": "m", "input": "x", "stream": True}) as streaming:
-            assert streaming.read_head()[0] == 200
-            streaming.read_until(sse.KEEP_ALIVE * 2)
-            assert streaming.received().replace(sse.KEEP_ALIVE, b"") == b""
-            decide(proxy, approval, "APPROVED")
-            given, whole = streaming.read_body()
+        proxy.kill()
+    proxy.restart()
+    with start(proxy, "s", "r2", "/v1/responses", {**asked, "stream": True}) as streaming:
+        assert streaming.read_head()[0] == 200
+        streaming.read_until(sse.KEEP_ALIVE * 2)
+        assert streaming.received().replace(sse.KEEP_ALIVE, b"") == b""
+        decide(proxy, approval, "APPROVED")
+        given, whole = streaming.read_body()
     dialect = OpenAIResponses()
     gate = dialect.gate(dialect.parse("POST", "responses", b'{"stream": true, "input": "x"}'))
     gate.feed(given)
