@@ -58,7 +58,11 @@ def loaded(folder: Path) -> settings.Settings:
         ("execute_command", "{}", Place("s"), Action.HOLD),
         ("stripe_charge", "{}", Place("s"), Action.ALLOW),  # the default is replaced
         ("search", "{}", Place("s"), Action.ALLOW),
-        ("search", "[]", Place("s"), Action.HOLD),
+        ("search", "[]", Place("s"), Action.ALLOW),
+        ("search", '{"q": "cut', Place("s"), Action.ALLOW),
+        ("refund", "[]", Place("s"), Action.HOLD),
+        ("execute_command", "[]", Place("sandbox-3"), Action.HOLD),
+        ("functions.Refund", '{"amount": 20}', Place("s"), Action.HOLD),
         ("", "{}", Place("s"), Action.HOLD),
     ],
 )

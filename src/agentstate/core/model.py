@@ -6,7 +6,7 @@ makes anew is a named tuple: made in a sixth of the time that a frozen dataclass
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -137,13 +137,18 @@ class Fingerprint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call that a model's answer proposes. ``arguments`` is the text as the model wrote it."""
+    """A tool call that a model's answer proposes. ``arguments`` is the text as the model wrote it.
+
+    ``also``: other names under which some client may run it, where a stream tells the name in pieces. Clients add such
+    pieces up differently; policies rule on every reading. ``name`` empty: it cannot be told what is called.
+    """
 
     choice: int
     index: int
     call_id: str
     name: str
     arguments: str
+    also: tuple[str, ...] = field(default=(), compare=False)
 
 
 class Verdict(NamedTuple):

@@ -1,8 +1,8 @@
 """Owns which policy governs a tool call, and what it says. Must not read settings nor evaluate conditions itself.
 
-Invariant: where there are policies, whatever cannot be understood is held: arguments that do not parse, a condition
-that fails, a call without a name. The most specific rule wins, among equals the most restrictive; no error makes a rule
-milder.
+Invariant: where there are policies, a call without a name is held, and so is one of which a policy speaks and that
+cannot be understood: arguments that do not parse, a condition that fails. The most specific rule wins, among equals the
+most restrictive; neither an error nor another spelling of a tool's name ever makes a ruling milder.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from agentstate.core.model import Action, OnReject, ToolCall
+from agentstate.core.naming import folded, spellings
 
 _STRICTNESS = {Action.ALLOW: 0, Action.HOLD: 1, Action.DENY: 2}
 _WILD = frozenset("*?[")
@@ -67,41 +69,68 @@ class ConditionFault(Exception):
 
 
 def rule_on(call: ToolCall, place: Place, rules: Sequence[Rule], holds: Condition) -> Ruling:
-    """The ruling on one complete call. Pure where ``holds`` is. Without any rule there is no gate: all pass."""
+    """The ruling on one complete call. Pure where ``holds`` is. Without any rule there is no gate: all pass.
+
+    Rules that name the tool to the letter count by how specific they are. One that holds or denies counts too where it
+    names another spelling of the tool, or a name that a client may make of the call: the strictest of all that is said.
+    """
     if not rules:
         return Ruling(Action.ALLOW, None, "there are no policies")
     arguments, fault = arguments_of(call.arguments)
-    if not call.name:
+    nameless = not spellings(call.name)
+    if nameless:
         fault = fault or "the call names no tool"
     best: tuple[tuple[int, ...], Ruling] | None = None
+    alike: tuple[tuple[int, ...], Ruling] | None = None
+    speaks = nameless  # whether what cannot be understood is held
     for rule in rules:
-        named = _named(call.name, rule.tools)
-        if named is None or not _applies(rule, place):
+        if not _applies(rule, place):
             continue
-        action, why = rule.action, _why(rule, call.name)
-        if rule.when and fault:
-            # It may hold or not: the rule counts, and lets nothing pass.
+        named = _named(call.name, rule.tools)
+        other = None if named is not None else _named_alike((call.name, *call.also), rule)
+        if named is None and other is None:
+            continue
+        speaks = speaks or rule.action is not Action.ALLOW or bool(rule.when)
+        ruling = _said(rule, call.name, arguments, fault, place, holds)
+        if ruling is None:
+            continue
+        if named is not None:
+            rank = (*_specificity(rule, named), _STRICTNESS[ruling.action], -rule.number)
+            best = max(best or (rank, ruling), (rank, ruling), key=itemgetter(0))
+        elif other is not None:
+            rank = (_STRICTNESS[ruling.action], *_specificity(rule, other), -rule.number)
+            alike = max(alike or (rank, ruling), (rank, ruling), key=itemgetter(0))
+    found = best[1] if best is not None else Ruling(Action.ALLOW, None, "no policy names it")
+    if alike is not None and _STRICTNESS[alike[1].action] > _STRICTNESS[found.action]:
+        found = alike[1]
+    if fault and speaks and found.action is Action.ALLOW:
+        return Ruling(Action.HOLD, found.rule, fault)
+    return found
+
+
+def _said(
+    rule: Rule, name: str, arguments: dict[str, Any], fault: str, place: Place, holds: Condition
+) -> Ruling | None:
+    """What a rule that names a call says of it; ``None``: its condition does not hold."""
+    action, why = rule.action, _why(rule, name)
+    if rule.when and fault:
+        # It may hold or not: the rule counts, and lets nothing pass.
+        action = max(action, Action.HOLD, key=_STRICTNESS.__getitem__)
+        why = f"{why}, and its condition cannot be told: {fault}"
+    elif rule.when:
+        try:
+            if not holds(rule.when, name, arguments, place):
+                return None
+        except ConditionFault as error:
             action = max(action, Action.HOLD, key=_STRICTNESS.__getitem__)
-            why = f"{why}, and its condition cannot be told: {fault}"
-        elif rule.when:
-            try:
-                if not holds(rule.when, call.name, arguments, place):
-                    continue
-            except ConditionFault as error:
-                action = max(action, Action.HOLD, key=_STRICTNESS.__getitem__)
-                why = f"{why}, whose condition failed: {error}"
-        rank = (*_specificity(rule, named), _STRICTNESS[action], -rule.number)
-        if best is None or rank > best[0]:
-            best = rank, Ruling(action, rule, why)
-    ruling = best[1] if best is not None else Ruling(Action.ALLOW, None, "no policy names it")
-    if fault and ruling.action is Action.ALLOW:
-        return Ruling(Action.HOLD, ruling.rule, fault)
-    return ruling
+            why = f"{why}, whose condition failed: {error}"
+    return Ruling(action, rule, why)
 
 
 def governs(rule: Rule, name: str, place: Place) -> bool:
     """Whether a rule speaks of a tool here, its condition aside."""
-    return _named(name, rule.tools) is not None and _applies(rule, place)
+    named = _named(name, rule.tools) is not None or _named_alike((name,), rule) is not None
+    return named and _applies(rule, place)
 
 
 def _named(name: str, patterns: Sequence[str]) -> tuple[int, int] | None:
@@ -112,6 +141,15 @@ def _named(name: str, patterns: Sequence[str]) -> tuple[int, int] | None:
         if fnmatchcase(name, pattern)
     ]
     return max(found, default=None)
+
+
+def _named_alike(names: Sequence[str], rule: Rule) -> tuple[int, int] | None:
+    """How closely a rule that holds or denies names a tool in any spelling of any of its names."""
+    if rule.action is Action.ALLOW:
+        return None
+    patterns = {*rule.tools, *(folded(pattern) for pattern in rule.tools)}
+    found = [_named(spelling, sorted(patterns)) for name in names for spelling in spellings(name)]
+    return max((named for named in found if named is not None), default=None)
 
 
 def _applies(rule: Rule, place: Place) -> bool:
@@ -133,13 +171,15 @@ def _why(rule: Rule, name: str) -> str:
 
 
 def arguments_of(text: str) -> tuple[dict[str, Any], str]:
-    """(arguments, why they cannot be understood). Empty text is no arguments."""
+    """(arguments, why they cannot be understood). Empty text and ``null`` are no arguments."""
     if not text.strip():
         return {}, ""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return {}, "its arguments are not JSON"
+    if value is None:
+        return {}, ""
     if not isinstance(value, dict):
         return {}, "its arguments are not a JSON object"
     return value, ""

@@ -103,7 +103,8 @@ class Amending(Protocol):
 
 class Dialect(Protocol):
     """A wire format, pure. Paths are normalised (see ``Call``). ``provider``: the kind of provider that speaks it, one
-    of the values of the setting ``providers.NAME.dialects``."""
+    of the values of the setting ``providers.NAME.dialects``. A dialect may also have ``early_heartbeat``, bytes: what
+    may be sent to keep a client waiting before a stream of which its gates know no heartbeat yet."""
 
     name: str
     provider: str

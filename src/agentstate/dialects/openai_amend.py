@@ -6,6 +6,7 @@ that was edited none of its old arguments; the result is a finished answer with 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -86,11 +87,17 @@ def amended(stream: bool, body: bytes, changes: Sequence[Change], said: str) -> 
     planned = plan(calls, changes)
     made = _streamed(body, planned, said) if stream else _plain(body, planned, said)
     wanted = [call for call in calls if planned.texts.get((call.choice, call.index), b"") is not None]
-    if [(call.choice, call.call_id, call.name) for call in _calls_of(stream, made)] != [
+    left = _calls_of(stream, made)
+    if [(call.choice, call.call_id, call.name) for call in left] != [
         (call.choice, call.call_id, call.name) for call in wanted
-    ]:
+    ] or not all(_says(now, planned.texts.get((was.choice, was.index))) for now, was in zip(left, wanted, strict=True)):
         raise ValueError("the calls of this answer cannot be told apart well enough to change some of them")
     return made
+
+
+def _says(call: ToolCall, text: bytes | None) -> bool:
+    """Whether an edited call has its new arguments; ``text`` ``None``: it was not edited."""
+    return text is None or json.loads(call.arguments) in (json.loads(text), {"input": text.decode()})
 
 
 def _calls_of(stream: bool, body: bytes) -> tuple[ToolCall, ...]:

@@ -15,7 +15,7 @@ import msgspec
 
 from agentstate.core.model import Call, Change, Item, OfferedTool, Shape, ToolResult, Verdict
 from agentstate.dialects import query as query_of
-from agentstate.dialects import responses_amend, responses_results, responses_shape, volatile
+from agentstate.dialects import responses_amend, responses_results, responses_shape, sse, volatile
 from agentstate.dialects.base import (
     Blanked,
     Cache,
@@ -64,6 +64,7 @@ class OpenAIResponses:
 
     name = "openai_responses"
     provider = "openai"
+    early_heartbeat = sse.KEEP_ALIVE  # a comment, which clients skip; where it can, the gate says more
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
         path = query_of.asked(path, query, self.provider)

@@ -23,17 +23,14 @@ from agentstate.dialects.openai_answer import custom_arguments
 from agentstate.dialects.responses_event import encoded, failed_events
 from agentstate.errors import AgentStateError
 
-# Items that the agent itself is to act on. Of others whose name ends so, ``is_for_agent`` judges by their call id.
-FOR_AGENT = frozenset(
-    {
-        "function_call", "custom_tool_call", "mcp_approval_request", "local_shell_call", "computer_call",
-        "apply_patch_call",
-    }
-)  # fmt: skip
+# Items that the agent itself is to act on. ``is_for_agent`` judges others whose name ends so.
+FOR_AGENT = frozenset({"function_call", "custom_tool_call", "mcp_approval_request", "local_shell_call", "computer_call",
+                       "apply_patch_call"})  # fmt: skip
 # Items that the provider runs by itself.
 FOR_PROVIDER = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
 )
+_KNOWN = FOR_AGENT | {"tool_search_call", "shell_call"}
 BEGUN = frozenset({"response.created", "response.queued", "response.in_progress"})
 ENDED = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 _TEXT = "response.output_text.delta"  # by far the most frequent event
@@ -290,14 +287,12 @@ def is_for_agent(item: dict[str, Any]) -> bool:
     kind = item.get("type")
     if not isinstance(kind, str):
         return False
-    if kind in FOR_AGENT:
-        return True
     if kind == "tool_search_call":
         return item.get("execution") == "client"
     if kind == "shell_call":
         place = item.get("environment")
         return not (isinstance(place, dict) and str(place.get("type")).startswith("container"))
-    return kind.endswith("_call") and kind not in FOR_PROVIDER and bool(item.get("call_id"))
+    return kind in FOR_AGENT or (kind.endswith("_call") and kind not in FOR_PROVIDER)
 
 
 def calls_of(items: Iterable[tuple[int, dict[str, Any]]]) -> tuple[ToolCall, ...]:
@@ -310,7 +305,8 @@ def _call(place: int, item: dict[str, Any]) -> ToolCall:
     call_id = item.get("id") if kind == "mcp_approval_request" else item.get("call_id") or item.get("id")
     name = item.get("name")
     if not isinstance(name, str) or not name:
-        name = kind.removesuffix("_call")
+        # An unknown kind without a call id may be anything: it has no name, so that policies hold it.
+        name = kind.removesuffix("_call") if kind in _KNOWN or item.get("call_id") else ""
     key, said = next(((key, item[key]) for key in SAID_IN if item.get(key) is not None), ("", ""))
     if isinstance(said, list):
         said = {key: said}  # arguments are an object, for policies and for people

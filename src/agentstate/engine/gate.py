@@ -233,8 +233,10 @@ class Gate:
         if dialect is None or row.kind not in (ApprovalKind.CALL, ApprovalKind.DUPLICATE):
             return
         try:
+            if not hasattr(dialect, "amended"):
+                raise ValueError(f"answers of {dialect.name} cannot be given with other arguments")
             change = Change(row.choice, row.place, text)
-            dialect.amended(dialect.parse(method, path, body), answer.shape, answer.body, [change], "")  # type: ignore[attr-defined]
+            dialect.amended(dialect.parse(method, path, body), answer.shape, answer.body, [change], "")
         except ValueError as error:
             raise Unprocessable(
                 f"the call cannot be edited like that: {error}; the approval is still pending"
@@ -325,7 +327,9 @@ class Gate:
         if found.changes:
             said = found.text if mode is Release.MESSAGE else ""
             try:
-                amended = dialect.amended(call, answer.shape, answer.body, found.changes, said)  # type: ignore[attr-defined]
+                if not hasattr(dialect, "amended"):
+                    raise ValueError(f"answers of {dialect.name} cannot be given less a call")
+                amended = dialect.amended(call, answer.shape, answer.body, found.changes, said)
             except ValueError as error:
                 # Its calls cannot be told apart, or the like. What was refused must not be given, and can be told.
                 log.error("step %d cannot be given with what was decided, and is refused: %s", step, error)

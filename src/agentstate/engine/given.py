@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agentstate.core.model import Release, Shape, ToolResult
-from agentstate.dialects.base import Dialect
+from agentstate.dialects.base import Dialect, Gate
 from agentstate.engine.headers import live_headers
 from agentstate.engine.recording import Recording
 from agentstate.engine.request import Answer, Request, Told
@@ -40,7 +40,7 @@ def waiting(asked: Asked, told: Told, recording: Recording, close: Callable[[boo
     stream = call.shape.stream
     as_recorded = stream and recording.shape == call.shape
     if stream and not as_recorded:
-        heartbeat: Callable[[], bytes] = dialect.gate(call).heartbeat
+        heartbeat: Callable[[], bytes] = partial(_early, dialect, dialect.gate(call))
     else:
         heartbeat = recording.heartbeat if stream else (lambda: _BLANK)
     return Answer(
@@ -58,6 +58,11 @@ def waiting(asked: Asked, told: Told, recording: Recording, close: Callable[[boo
         None if as_recorded else partial(_in_shape, dialect, recording, call.shape),
         told.headers(),
     )
+
+
+def _early(dialect: Dialect, unseen: Gate) -> bytes:
+    """A heartbeat before a stream of which nothing is shown: it is converted once it may be given."""
+    return unseen.heartbeat() or getattr(dialect, "early_heartbeat", b"")
 
 
 def _in_shape(dialect: Dialect, recording: Recording, asked: Shape, body: bytes) -> bytes:

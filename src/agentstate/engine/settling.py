@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from agentstate.core import policy
@@ -104,7 +105,7 @@ def mode_of(settled: Settled, recording: Recording) -> Release:
 def effective(call: ToolCall, row: ApprovalRow | None) -> ToolCall:
     if row is None or row.state is not ApprovalState.EDITED:
         return call
-    return ToolCall(call.choice, call.index, call.call_id, call.name, row.effective)
+    return replace(call, arguments=row.effective)
 
 
 def agrees(row: ApprovalRow, action: str) -> bool:

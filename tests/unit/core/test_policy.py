@@ -1,4 +1,4 @@
-"""Which policy governs a call: the most specific, then the most restrictive; whatever is not understood is held."""
+"""Which policy governs a call: the most specific, then the most restrictive; what is not understood is held."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from agentstate.core.policy import (
     approval_digest,
     arguments_of,
     call_digest,
+    governs,
     rule_on,
 )
 
@@ -78,24 +79,61 @@ def test_condition_that_fails_never_lets_a_call_pass() -> None:
     assert "no such name" in rule_on(call(), HERE, [Rule(("*",), ALLOW, when="broken")], large).why
 
 
-@pytest.mark.parametrize("arguments", ['{"amount": ', "[1]", '"text"', "null", "7", "{" * 100_000])
-def test_arguments_that_cannot_be_understood_are_held_even_where_all_is_allowed(arguments: str) -> None:
-    assert ruled([Rule(("other",), HOLD)], call("read", arguments)) is HOLD
-    assert ruled([Rule(("read",), ALLOW)], call("read", arguments)) is HOLD
-    assert ruled([Rule(("read",), DENY)], call("read", arguments)) is DENY
-    assert ruled([Rule(("read",), ALLOW, when="large")], call("read", arguments)) is HOLD
+UNREADABLE = ['{"amount": ', "[1]", '"text"', "7", "{" * 100_000]
 
 
-def test_empty_arguments_are_none_and_a_call_without_a_name_is_held() -> None:
-    assert arguments_of("  ") == ({}, "")
+@pytest.mark.parametrize("arguments", UNREADABLE)
+def test_arguments_that_cannot_be_understood_are_held_where_a_policy_could_hold_the_tool(arguments: str) -> None:
+    read = call("read", arguments)
+    assert ruled([Rule(("read",), HOLD)], read) is HOLD
+    assert ruled([Rule(("read",), DENY)], read) is DENY
+    assert ruled([Rule(("read",), ALLOW, when="large")], read) is HOLD
+    assert ruled([Rule(("read",), ALLOW), Rule(("*",), HOLD)], read) is HOLD
+    assert ruled([Rule(("Read",), HOLD, when="large")], read) is HOLD
+
+
+@pytest.mark.parametrize("arguments", [*UNREADABLE, "null"])
+def test_arguments_of_a_tool_that_no_policy_could_hold_pass_whatever_they_are(arguments: str) -> None:
+    assert ruled([Rule(("other",), DENY)], call("read", arguments)) is ALLOW
+    assert ruled([Rule(("read",), ALLOW), Rule(("other",), HOLD)], call("read", arguments)) is ALLOW
+    assert ruled([Rule(("read",), HOLD, sessions=("t*",))], call("read", arguments)) is ALLOW
+
+
+def test_empty_arguments_and_null_are_none_and_a_call_without_a_name_is_held() -> None:
+    assert arguments_of("  ") == arguments_of("null") == ({}, "")
     assert ruled([Rule(("other",), HOLD)], call("read", "")) is ALLOW
-    assert ruled([Rule(("*",), ALLOW)], call("")) is HOLD
+    for nameless in ("", " ", "\u200b"):
+        assert ruled([Rule(("*",), ALLOW)], call(nameless)) is HOLD
+        assert ruled([Rule(("other",), HOLD)], call(nameless)) is HOLD
 
 
-def test_case_counts_and_names_are_not_unfolded() -> None:
-    rules = [Rule(("send_email",), HOLD)]
-    assert ruled(rules, call("Send_Email")) is ALLOW
+@pytest.mark.parametrize("name", [
+    "Send_Email", " send_email\n", "functions.send_email", "mail:send_email", "a/b.send_email", "send_email\u200b",
+    "se\u00adnd_email", "\uff53end_email", "functions.Send_Email.", "send_email\ufe0f",
+])  # fmt: skip
+def test_policy_that_holds_or_denies_matches_a_respelled_name_and_one_that_allows_does_not(name: str) -> None:
+    assert ruled([Rule(("send_email",), HOLD)], call(name)) is HOLD
+    assert ruled([Rule(("send_*",), DENY)], call(name)) is DENY
+    assert ruled([Rule(("SEND_EMAIL",), HOLD)], call(name)) is HOLD
+    assert ruled([Rule(("*",), HOLD), Rule(("send_email",), ALLOW)], call(name)) is HOLD
+    assert ruled([Rule(("*",), ALLOW), Rule(("send_email",), HOLD)], call(name)) is HOLD
+    assert ruled([Rule(("send_email",), ALLOW, when="large")], call(name, "[]")) is ALLOW
+    assert ruled([Rule(("send_emails", "mail"), HOLD)], call(name)) is ALLOW
+    assert governs(Rule(("send_email",), HOLD), name, HERE)
+
+
+def test_exception_to_a_policy_is_not_undone_by_other_spellings_of_the_same_name() -> None:
+    rules = [Rule(("Charge.All",), HOLD), Rule(("Charge.All",), ALLOW, when="large")]
+    assert ruled(rules, call("Charge.All", '{"amount": 101}')) is ALLOW
     assert ruled([Rule(("[s]end_email",), HOLD)], call("send_email")) is HOLD
+
+
+def test_every_name_that_a_client_may_make_of_a_call_is_ruled_on() -> None:
+    pieces = ToolCall(0, 0, "c1", "search_mail", "{}", ("search_", "mail"))
+    assert ruled([Rule(("mail",), DENY)], pieces) is DENY
+    assert ruled([Rule(("search_mail",), ALLOW), Rule(("Mail",), HOLD)], pieces) is HOLD
+    assert ruled([Rule(("email",), DENY)], pieces) is ALLOW
+    assert ruled([Rule(("mail",), ALLOW), Rule(("search_*",), HOLD)], pieces) is HOLD
 
 
 def test_ruling_carries_how_a_refusal_is_told() -> None:
@@ -123,9 +161,35 @@ def test_without_any_policy_there_is_no_gate() -> None:
     assert ruled([], call("", "{")) is ALLOW
 
 
-@given(st.lists(RULES, min_size=1, max_size=6), st.sampled_from(["send_email", "read"]))
-def test_arguments_that_do_not_parse_are_never_treated_milder(rules: list[Rule], name: str) -> None:
-    assert ruled(rules, call(name, "{")) is not ALLOW
+@given(st.lists(RULES, min_size=1, max_size=6), st.sampled_from(["send_email", "read"]), st.sampled_from(["{", "[]"]))
+def test_arguments_that_cannot_be_understood_are_never_treated_milder(
+    rules: list[Rule], name: str, arguments: str
+) -> None:
+    strict = [rule for rule in rules if (rule.action is not ALLOW or rule.when) and governs(rule, name, HERE)]
+    assert (ruled(rules, call(name, arguments)) is ALLOW) is (not strict)
+
+
+PREFIXES = st.sampled_from(["", " ", "functions.", "a:", "x/y.", "\u200b", "\ufeff"])
+SUFFIXES = st.sampled_from(["", " ", "\n", "\u200d", "\ufe0f", "."])
+STRICT = RULES.filter(lambda rule: rule.action is not ALLOW)
+ORDER = [ALLOW, HOLD, DENY]
+
+
+@st.composite
+def respellings(draw: st.DrawFn) -> str:
+    def letter(one: str) -> str:
+        return draw(st.sampled_from([one, one.upper(), chr(ord(one) + 0xFEE0), one + "\u200c"]))
+
+    return draw(PREFIXES) + "".join(letter(one) for one in "send_email") + draw(SUFFIXES)
+
+
+@given(st.lists(STRICT, max_size=5), respellings(), st.sampled_from(["{}", '{"amount": 500}', "{"]), st.booleans())
+def test_no_respelling_is_treated_milder_than_the_plain_name(
+    rules: list[Rule], name: str, arguments: str, allowed: bool
+) -> None:
+    given_ = [*rules, Rule(("send_email",), ALLOW)] if allowed else rules
+    plain, respelled = ruled(given_, call(arguments=arguments)), ruled(given_, call(name, arguments))
+    assert ORDER.index(respelled) >= ORDER.index(plain)
 
 
 JSON = st.recursive(
