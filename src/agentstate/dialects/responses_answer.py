@@ -90,7 +90,7 @@ class ResponsesGate(sse.Holding):
         self._last: Event | None = None  # the event that was read last, where it speaks of the whole response
         self._beat: tuple[bytes, Event] | None = None  # the last of those that was shown
         self._ended: tuple[str, Response] | None = None
-        self._added: set[int] = set()
+        self._added: dict[int, dict[str, Any]] = {}
         self._finished: list[tuple[int, dict[str, Any]]] = []
 
     @property
@@ -120,11 +120,17 @@ class ResponsesGate(sse.Holding):
         output = items_of(response.output)
         if not output:
             # Some providers leave the output out of the last event: it is what the stream said before.
-            missing = self._added - {place for place, _ in self._finished}
+            missing = self._added.keys() - {place for place, _ in self._finished}
             if missing and kind == "response.completed":
                 return Verdict(f"the stream ended before output item {min(missing)} was finished")
         status = text_in(response.status) or kind.removeprefix("response.")
-        return settled(response, merged(output, self._finished), status, keeps(self._body))
+        items = merged(output, self._finished)
+        # A call that was begun and never ended is one too: its pieces are in the stream, and cannot be taken out.
+        known = {place for place, _ in self._finished}, {identity(item) for item in output}
+        begun = [one for at, one in self._added.items() if at not in known[0] and identity(one) not in known[1]]
+        after = 1 + max((place for place, _ in items), default=-1)
+        items += enumerate(filter(is_for_agent, begun), after)
+        return settled(response, items, status, keeps(self._body))
 
     def heartbeat(self) -> bytes:
         """The last lifecycle event that was shown, as ``response.in_progress``.
@@ -216,7 +222,7 @@ class ResponsesGate(sse.Holding):
         if kind == "response.output_item.done":
             self._finished.append((place, item))
         else:
-            self._added.add(place)
+            self._added[place] = item
         return not is_for_agent(item)
 
 
@@ -339,7 +345,7 @@ def settled(response: Response, items: Sequence[tuple[int, dict[str, Any]]], sta
     if status in ("failed", "cancelled"):
         return Verdict("", model, usage, calls, (status,), failed=_why(response, status))
     if status not in ("completed", "incomplete"):
-        return Verdict(f"the response is not finished: its status is {status or 'missing'}", model, usage)
+        return Verdict(f"the response is not finished: its status is {status or 'missing'}", model, usage, calls)
     fault, broken = _unreadable(items, status)
     details = loaded(response.incomplete_details) if status == "incomplete" else None
     reason = details.get("reason") if isinstance(details, dict) else None
@@ -398,5 +404,6 @@ def judge_plain(call: Call, body: bytes) -> Verdict:
     if call.background and status in ("queued", "in_progress"):
         kept = keeps(call.body) and value.get("store") is not False
         answer_id = text_in(response.id) if kept else ""
-        return Verdict("", text_in(response.model), finish=("queued",), answer_id=answer_id)
+        calls = calls_of(enumerate(items_of(response.output)))
+        return Verdict("", text_in(response.model), calls=calls, finish=("queued",), answer_id=answer_id)
     return settled(response, list(enumerate(items_of(response.output))), status, keeps(call.body))
