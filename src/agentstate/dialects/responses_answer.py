@@ -8,10 +8,8 @@ follows may not.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -21,6 +19,7 @@ from agentstate.dialects import sse
 from agentstate.dialects.base import UNREADABLE, list_of
 from agentstate.dialects.openai_answer import custom_arguments
 from agentstate.dialects.responses_event import encoded, failed_events
+from agentstate.dialects.responses_items import identity, merged
 from agentstate.errors import AgentStateError
 
 # Items that the agent itself is to act on. Of others whose name ends so, ``is_for_agent`` judges by their call id.
@@ -224,28 +223,6 @@ class ResponsesGate(sse.Holding):
         else:
             self._added[place] = item
         return not is_for_agent(item)
-
-
-def identity(item: dict[str, Any]) -> tuple[str, ...]:
-    """What an item and its repetition in the last event have in common; item ids may differ between the two."""
-    return tuple(str(item.get(key)) for key in ("type", "call_id", "name"))
-
-
-def merged(output: list[dict[str, Any]], finished: Iterable[tuple[int, dict[str, Any]]]) -> list[tuple[int, Any]]:
-    """The items of an answer and their places: those of the last event, then those that only events before it told of.
-
-    What an agent may have acted on by an event of its own counts, whether the last event repeats it or not; calls
-    without ids are told apart by how many of them there are.
-    """
-    items: list[tuple[int, Any]] = list(enumerate(output))
-    known = Counter(identity(item) for item in output)
-    left = known.copy()
-    for place, item in {(at, identity(item)): (at, item) for at, item in sorted(finished, key=itemgetter(0))}.values():
-        name = identity(item)
-        if not (known[name] if item.get("call_id") else left[name] > 0):
-            items.append((place, item))
-        left[name] -= 1
-    return items
 
 
 def odd_event(data: bytes) -> Event | None:
