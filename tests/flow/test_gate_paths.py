@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.client import Answer, chat_headers
-from tests.support.people import pending
+from tests.support.people import decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Upstream, plain, stream
 
@@ -96,3 +96,92 @@ def test_stream_that_failed_amid_a_held_call_ends_with_an_error_in_its_place(pro
 def test_failed_answer_with_harmless_calls_keeps_its_bytes(proxy: Proxy, upstream: Upstream) -> None:
     upstream.script = lambda seen: plain(body_of("failed", HARMLESS))
     assert send(proxy, "/v1/responses", QUESTION).body == body_of("failed", HARMLESS)
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+MALFORMED = CALL | {"id": "fc_3", "arguments": TO_BOB[:-1]}
+LOOKS = ("", "?include[]=x", "/cancel")
+
+
+def look(proxy: Proxy, path: str, **more: Any) -> Answer:
+    return send(proxy, path, method="POST" if path.endswith("/cancel") else "GET", **more)
+
+
+@pytest.mark.parametrize("how", LOOKS)
+@pytest.mark.parametrize("status", ["in_progress", "completed", "failed", "cancelled", "unheard-of"])
+def test_no_look_at_a_job_gives_a_held_call_whatever_state_it_is_in(
+    proxy: Proxy, upstream: Upstream, status: str, how: str
+) -> None:
+    upstream.replies(plain(body_of("queued")))
+    send(proxy, "/v1/responses", QUESTION | {"background": True})
+    for items in ([CALL], [CALL, MALFORMED]):
+        upstream.script = lambda seen, items=items: plain(body_of(status, *items))
+        answer = look(proxy, f"/v1/responses/resp_1{how}")
+        assert answer.status == 200
+        assert SECRET not in answer.body and b'"send_email"' not in answer.body
+        assert answer.json()["status"] == status and b"was refused" in answer.body
+    assert pending(proxy, 0) == []
+
+
+def test_first_answer_of_a_job_gives_no_held_call(proxy: Proxy, upstream: Upstream) -> None:
+    upstream.script = lambda seen: plain(body_of("in_progress", CALL))
+    answer = send(proxy, "/v1/responses", QUESTION | {"background": True})
+    assert answer.status == 200 and SECRET not in answer.body and b"was refused" in answer.body
+
+
+def test_unfinished_look_at_a_job_with_harmless_calls_keeps_its_bytes(proxy: Proxy, upstream: Upstream) -> None:
+    upstream.replies(plain(body_of("queued")))
+    send(proxy, "/v1/responses", QUESTION | {"background": True})
+    upstream.script = lambda seen: plain(body_of("in_progress", HARMLESS))
+    for how in LOOKS:
+        assert look(proxy, f"/v1/responses/resp_1{how}").body == body_of("in_progress", HARMLESS)
+
+
+def test_look_at_a_job_that_cannot_be_read_is_refused(proxy: Proxy, upstream: Upstream) -> None:
+    upstream.replies(plain(body_of("queued")))
+    send(proxy, "/v1/responses", QUESTION | {"background": True})
+    upstream.script = lambda seen: stream(*events("completed", CALL))
+    answer = look(proxy, "/v1/responses/resp_1")
+    assert (answer.status, answer.error["code"]) == (503, "upstream_invalid_answer")
+
+
+# --- what a provider keeps --------------------------------------------------------------------------------------------
+
+KEPT = ("/v1/responses/resp_1", "/v1/responses/resp_1?stream=true", "/v1/responses/resp_1?include[]=x",
+        "/v1/responses/resp_1/input_items", "/v1/responses/resp_1/cancel", "/v1/chat/completions/chatcmpl-1",
+        "/v1/chat/completions", "/v1/chat/completions/chatcmpl-1/messages",
+        "/v1/conversations/conv_1/items")  # fmt: skip
+
+
+def hold(proxy: Proxy, upstream: Upstream, session: str = "s") -> dict[str, Any]:
+    """Have an answer held in a session; its approval. The agent that asked is gone."""
+    upstream.script = lambda seen: plain(body_of("completed", CALL))
+    with proxy.client.connect() as connection:
+        connection.request("POST", f"/s/{session}/r/r1/v1/responses", chat_headers(), json.dumps(QUESTION).encode())
+        return pending(proxy, 1, session)[0]
+
+
+@pytest.mark.parametrize("path", KEPT)
+def test_answer_that_is_held_or_refused_or_edited_cannot_be_looked_up_at_its_provider(
+    proxy: Proxy, upstream: Upstream, path: str
+) -> None:
+    for action in ("", "REJECTED", "EDITED"):
+        session = f"s{action}"
+        approval = hold(proxy, upstream, session)
+        if action:
+            decide(proxy, approval, action, **({"arguments": {"to": "kim"}} if action == "EDITED" else {}))
+            assert SECRET not in send(proxy, "/v1/responses", QUESTION, session=session).body
+        calls = upstream.calls
+        answer = look(proxy, path, session=session)
+        assert (answer.status, answer.error["code"]) == (400, "approval_unavailable")
+        assert upstream.calls == calls
+
+
+def test_answer_that_was_approved_and_those_of_other_sessions_can_be_looked_up(
+    proxy: Proxy, upstream: Upstream
+) -> None:
+    decide(proxy, hold(proxy, upstream), "APPROVED")
+    assert SECRET in send(proxy, "/v1/responses", QUESTION).body
+    for path in KEPT:
+        assert look(proxy, path).status == look(proxy, path, session="other").status == 200

@@ -369,10 +369,11 @@ def judge_plain(call: Call, body: bytes) -> Verdict:
         return Verdict("the answer is not a JSON object")
     response = _decode_response.decode(body)
     status = text_in(response.status)
+    calls = calls_of(enumerate(items_of(response.output)))
     if value.get("error") and not status:
-        return Verdict(f"the provider answered an error under status 200: {str(value['error'])[:500]}")
+        return Verdict(f"the provider answered an error under status 200: {str(value['error'])[:500]}", calls=calls)
     if value.get("object") not in ("response", "response.compaction"):
-        return Verdict("the answer is not a response object")
+        return Verdict("the answer is not a response object", calls=calls)
     if not isinstance(value.get("output"), list) and status not in ("failed", "cancelled"):
         return Verdict("the answer has no output")
     if value["object"] == "response.compaction":
@@ -381,6 +382,5 @@ def judge_plain(call: Call, body: bytes) -> Verdict:
     if call.background and status in ("queued", "in_progress"):
         kept = keeps(call.body) and value.get("store") is not False
         answer_id = text_in(response.id) if kept else ""
-        calls = calls_of(enumerate(items_of(response.output)))
         return Verdict("", text_in(response.model), calls=calls, finish=("queued",), answer_id=answer_id)
     return settled(response, list(enumerate(items_of(response.output))), status, keeps(call.body))
