@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import chat
 from tests.support.client import Answer, chat_headers
 from tests.support.people import decide, pending
 from tests.support.proxy import Proxy
@@ -185,3 +186,79 @@ def test_answer_that_was_approved_and_those_of_other_sessions_can_be_looked_up(
     assert SECRET in send(proxy, "/v1/responses", QUESTION).body
     for path in KEPT:
         assert look(proxy, path).status == look(proxy, path, session="other").status == 200
+
+
+# --- spellings --------------------------------------------------------------------------------------------------------
+
+CHAT_TOOLS = [{"type": "function", "function": {"name": "send_email", "parameters": {"type": "object"}}}]
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "write to Bob"}], "tools": CHAT_TOOLS}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/chat/%63ompletions", "/v1/chat%2Fcompletions", "/v1/chat%252Fcompletions", "/v1/./chat/completions",
+        "/v1/x/../chat/completions", "/v1/x/%2e%2e/chat/completions", "//v1//chat//completions/",
+        "/v1/chat/completions%20", "/v1/chat/completions%3Fx", "/v1/chat/completions;a", "/v1/chat\\completions",
+        "/V1/Chat/Completions", "/v2/chat/completions", "/openai/chat/completions", "/v1beta/openai/chat/completions",
+        "/openai/deployments/X/chat/completions", "/api/v1/chat/completions",
+    ],
+)  # fmt: skip
+def test_no_spelling_of_a_path_goes_around_the_gate_and_each_is_forwarded_as_sent(
+    proxy: Proxy, upstream: Upstream, path: str
+) -> None:
+    upstream.script = lambda seen: plain(chat.completion("x", tool_calls=[chat.tool_call("send_email", TO_BOB)]))
+    with proxy.client.connect() as connection:
+        connection.request("POST", f"/s/s{path}", chat_headers(), json.dumps(CHAT).encode())
+        decide(proxy, pending(proxy)[0], "REJECTED")
+        answer = connection.answer()
+    assert answer.status == 200 and SECRET not in answer.body and b"was refused" in answer.body
+    [seen] = upstream.requests
+    assert seen.target.endswith(path)
+
+
+@pytest.mark.parametrize("path", ["/openai/v1/responses", "/v1/%72esponses", "/v1/Responses"])
+def test_responses_are_held_and_kept_under_every_spelling(proxy: Proxy, upstream: Upstream, path: str) -> None:
+    upstream.script = lambda seen: plain(body_of("completed", CALL))
+    with proxy.client.connect() as connection:
+        connection.request("POST", f"/s/s{path}", chat_headers(), json.dumps(QUESTION).encode())
+        pending(proxy)
+    for spelled in (f"{path}/resp_1", f"{path}/%72esp_1", "/v1/x/../responses/resp_1/", "/v1/responses/resp_1%2F"):
+        assert look(proxy, spelled).error["code"] == "approval_unavailable"
+
+
+def test_job_is_known_under_every_spelling_of_its_name(proxy: Proxy, upstream: Upstream) -> None:
+    upstream.replies(plain(body_of("queued")))
+    send(proxy, "/v1/responses", QUESTION | {"background": True})
+    upstream.script = lambda seen: plain(body_of("in_progress", CALL))
+    for path in (
+        "/v1/responses/%72esp_1",
+        "/v1/Responses/resp_1",
+        "/v1/./responses//resp_1",
+        "/openai/responses/resp_1",
+    ):
+        answer = look(proxy, path)
+        assert answer.status == 200 and SECRET not in answer.body and b"was refused" in answer.body
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/threads/runs", {"tools": CHAT_TOOLS}),
+        ("/v1/messages/batches", {"requests": [{"params": {"tools": [{"name": "send_email", "input_schema": {}}]}}]}),
+        ("/v1beta/interactions", {"tools": [{"functionDeclarations": [{"name": "send_email"}]}]}),
+        ("/model/m/converse", {"toolConfig": {"tools": [{"toolSpec": {"name": "send_email"}}]}}),
+        ("/v1/elsewhere", {"functions": [{"name": "send_email"}]}),
+    ],
+)
+def test_path_that_cannot_be_held_is_refused_where_it_offers_a_tool_that_policies_name(
+    proxy: Proxy, upstream: Upstream, path: str, body: dict[str, Any]
+) -> None:
+    answer = send(proxy, path, body)
+    assert (answer.status == 400 and b"approval_unavailable" in answer.body) or b"cannot be held" in answer.body
+    assert upstream.calls == 0
+    harmless = json.loads(json.dumps(body).replace("send_email", "search"))
+    for session, sent in (("s", harmless), ("s", {"text": "send_email", "name": "send_email"})):
+        assert send(proxy, path, sent, session=session).status == 200
+    assert proxy.client.send("POST", path, chat_headers(), json.dumps(body).encode()).status == 200
+    assert upstream.calls == 3

@@ -34,8 +34,8 @@ log = logging.getLogger("agentstate")
 GONE = (404, 410)  # statuses by which a provider says that there is no such answer
 QUEUED = ("queued",)  # the finish of an answer that says that the provider works on it
 _FIRST_LOOK_S, _LONGEST_WAIT_S = 2.0, 30.0  # between looks at a job; each wait is half as long again as the one before
-_POLL = re.compile(r"responses/([\w-]{1,256})")
-_CANCEL = re.compile(r"responses/([\w-]{1,256})/cancel")
+_POLL = re.compile(r"(?:.*/)?responses/([\w-]{1,256})")
+_CANCEL = re.compile(r"(?:.*/)?responses/([\w-]{1,256})/cancel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +175,9 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
         return _told(held.status, kept_headers(held.head), held.body, held, Outcome.REPLAY)
     dialect, method, path, body = parts.journal.read.request(held.step)
     known = registry.BY_NAME[dialect]
-    provider = parts.providers.for_dialect(known.provider)
-    question = forwarded(request, known.provider, provider)
+    kind = registry.provider_kind(path.partition("?")[0], request.headers)
+    provider = parts.providers.for_dialect(kind)
+    question = forwarded(request, kind, provider)
     job = Followed(
         session.id, session.key,
         answer_id, known.parse(method, path, body), known, provider, request.path.rpartition("/")[0],
