@@ -22,13 +22,12 @@ from agentstate.dialects.responses_answer import (
     ARGUED,
     ENDED,
     SAID_IN,
-    identity,
     is_for_agent,
     items_of,
     loaded,
-    merged,
 )
 from agentstate.dialects.responses_context import edited
+from agentstate.dialects.responses_items import identity, merged
 from agentstate.dialects.responses_shape import events_of
 from agentstate.dialects.responses_stream import Told, framed, read_stream, with_data
 

@@ -8,10 +8,8 @@ follows may not.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -21,6 +19,7 @@ from agentstate.dialects import sse
 from agentstate.dialects.base import UNREADABLE, list_of
 from agentstate.dialects.openai_answer import custom_arguments
 from agentstate.dialects.responses_event import encoded, failed_events
+from agentstate.dialects.responses_items import identity, merged
 from agentstate.errors import AgentStateError
 
 # Items that the agent itself is to act on. ``is_for_agent`` judges others whose name ends so.
@@ -87,7 +86,7 @@ class ResponsesGate(sse.Holding):
         self._last: Event | None = None  # the event that was read last, where it speaks of the whole response
         self._beat: tuple[bytes, Event] | None = None  # the last of those that was shown
         self._ended: tuple[str, Response] | None = None
-        self._added: set[int] = set()
+        self._added: dict[int, dict[str, Any]] = {}
         self._finished: list[tuple[int, dict[str, Any]]] = []
 
     @property
@@ -117,11 +116,17 @@ class ResponsesGate(sse.Holding):
         output = items_of(response.output)
         if not output:
             # Some providers leave the output out of the last event: it is what the stream said before.
-            missing = self._added - {place for place, _ in self._finished}
+            missing = self._added.keys() - {place for place, _ in self._finished}
             if missing and kind == "response.completed":
                 return Verdict(f"the stream ended before output item {min(missing)} was finished")
         status = text_in(response.status) or kind.removeprefix("response.")
-        return settled(response, merged(output, self._finished), status, keeps(self._body))
+        items = merged(output, self._finished)
+        # A call that was begun and never ended is one too: its pieces are in the stream, and cannot be taken out.
+        known = {place for place, _ in self._finished}, {identity(item) for item in output}
+        begun = [one for at, one in self._added.items() if at not in known[0] and identity(one) not in known[1]]
+        after = 1 + max((place for place, _ in items), default=-1)
+        items += enumerate(filter(is_for_agent, begun), after)
+        return settled(response, items, status, keeps(self._body))
 
     def heartbeat(self) -> bytes:
         """The last lifecycle event that was shown, as ``response.in_progress``.
@@ -213,30 +218,8 @@ class ResponsesGate(sse.Holding):
         if kind == "response.output_item.done":
             self._finished.append((place, item))
         else:
-            self._added.add(place)
+            self._added[place] = item
         return not is_for_agent(item)
-
-
-def identity(item: dict[str, Any]) -> tuple[str, ...]:
-    """What an item and its repetition in the last event have in common; item ids may differ between the two."""
-    return tuple(str(item.get(key)) for key in ("type", "call_id", "name"))
-
-
-def merged(output: list[dict[str, Any]], finished: Iterable[tuple[int, dict[str, Any]]]) -> list[tuple[int, Any]]:
-    """The items of an answer and their places: those of the last event, then those that only events before it told of.
-
-    What an agent may have acted on by an event of its own counts, whether the last event repeats it or not; calls
-    without ids are told apart by how many of them there are.
-    """
-    items: list[tuple[int, Any]] = list(enumerate(output))
-    known = Counter(identity(item) for item in output)
-    left = known.copy()
-    for place, item in {(at, identity(item)): (at, item) for at, item in sorted(finished, key=itemgetter(0))}.values():
-        name = identity(item)
-        if not (known[name] if item.get("call_id") else left[name] > 0):
-            items.append((place, item))
-        left[name] -= 1
-    return items
 
 
 def odd_event(data: bytes) -> Event | None:
@@ -335,7 +318,7 @@ def settled(response: Response, items: Sequence[tuple[int, dict[str, Any]]], sta
     if status in ("failed", "cancelled"):
         return Verdict("", model, usage, calls, (status,), failed=_why(response, status))
     if status not in ("completed", "incomplete"):
-        return Verdict(f"the response is not finished: its status is {status or 'missing'}", model, usage)
+        return Verdict(f"the response is not finished: its status is {status or 'missing'}", model, usage, calls)
     fault, broken = _unreadable(items, status)
     details = loaded(response.incomplete_details) if status == "incomplete" else None
     reason = details.get("reason") if isinstance(details, dict) else None
@@ -382,10 +365,11 @@ def judge_plain(call: Call, body: bytes) -> Verdict:
         return Verdict("the answer is not a JSON object")
     response = _decode_response.decode(body)
     status = text_in(response.status)
+    calls = calls_of(enumerate(items_of(response.output)))
     if value.get("error") and not status:
-        return Verdict(f"the provider answered an error under status 200: {str(value['error'])[:500]}")
+        return Verdict(f"the provider answered an error under status 200: {str(value['error'])[:500]}", calls=calls)
     if value.get("object") not in ("response", "response.compaction"):
-        return Verdict("the answer is not a response object")
+        return Verdict("the answer is not a response object", calls=calls)
     if not isinstance(value.get("output"), list) and status not in ("failed", "cancelled"):
         return Verdict("the answer has no output")
     if value["object"] == "response.compaction":
@@ -394,5 +378,5 @@ def judge_plain(call: Call, body: bytes) -> Verdict:
     if call.background and status in ("queued", "in_progress"):
         kept = keeps(call.body) and value.get("store") is not False
         answer_id = text_in(response.id) if kept else ""
-        return Verdict("", text_in(response.model), finish=("queued",), answer_id=answer_id)
+        return Verdict("", text_in(response.model), calls=calls, finish=("queued",), answer_id=answer_id)
     return settled(response, list(enumerate(items_of(response.output))), status, keeps(call.body))

@@ -27,6 +27,7 @@ from agentstate.core.model import (
     Shape,
 )
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
+from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect, check_content_type
 from agentstate.engine import given, invocations, waiting
 from agentstate.engine.core import Parts
@@ -243,8 +244,9 @@ class Answering:
         held = None
         if request.needs_approval and (step is None or waiting.must_ask(self.parts, step)):
             step, held = None, self.parts.gate.question_of_request(place, session.head, asked.call)
-        provider = self.parts.providers.for_dialect(asked.dialect.provider)
-        question = forwarded(request, asked.dialect.provider, provider)
+        kind = registry.provider_kind(request.normal, request.headers)
+        provider = self.parts.providers.for_dialect(kind)
+        question = forwarded(request, kind, provider)
         if asked.call.previous and (whole := amended(self.parts, session.id, asked.call.previous, request.body)):
             question = question._replace(body=whole)
         self.parts.pricing.warm()

@@ -38,7 +38,14 @@ from agentstate.engine.invocations import acts
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
 from agentstate.engine.settling import PASSES, agrees, digest_of, effective, mode_of, settled, spelled_rule
-from agentstate.errors import AgentStateError, Conflict, HumanRejection, ShuttingDown, Unprocessable
+from agentstate.errors import (
+    AgentStateError,
+    ApprovalUnavailable,
+    Conflict,
+    HumanRejection,
+    ShuttingDown,
+    Unprocessable,
+)
 from agentstate.store.rows import AnswerRow, ApprovalRow, Invoked, Message, NewApproval, Released, SessionRow
 
 if TYPE_CHECKING:
@@ -186,21 +193,37 @@ class Gate:
         self._hold(step, recording)
         return recording
 
-    def passed(self, place: Place, dialect: Dialect, call: Call, verdict: Verdict, body: bytes) -> bytes:
-        """A whole answer that cannot wait for people: less the calls that may not pass without them."""
+    def passed(
+        self,
+        place: Place,
+        dialect: Dialect,
+        call: Call,
+        verdict: Verdict,
+        body: bytes,
+        shape: Shape = Shape(),  # noqa: B008 - it never changes
+    ) -> bytes:
+        """A whole answer that cannot wait for people, one of a job or one that failed: less the calls that may not pass
+        without them. Raises ``ApprovalUnavailable`` where they cannot be taken out."""
         refused = [
             (one, ruling) for one in verdict.calls
             if (ruling := self.policies.ruling(one, place)).action is not Action.ALLOW
         ]  # fmt: skip
         if not refused:
             return body
+        what = "an answer that failed" if verdict.failed else "the answer of a job in the background"
+        onward = "ask again" if verdict.failed else "ask without background"
         said = " ".join(
-            f"The call of {one.name or 'a tool'} was refused: {ruling.why}, and the answer of a job in the background "
-            "cannot wait for a person; ask without background."
+            f"The call of {one.name or 'a tool'} was refused: {ruling.why}, and {what} cannot wait for a person; "
+            f"{onward}."
             for one, ruling in refused
         )
         changes = [Change(one.choice, one.index) for one, _ in refused]
-        return dialect.amended(call, Shape(), body, changes, said)  # type: ignore[attr-defined, no-any-return]
+        try:
+            return dialect.amended(call, shape, body, changes, said)  # type: ignore[attr-defined, no-any-return]
+        except (ValueError, AttributeError) as error:
+            raise ApprovalUnavailable(
+                f"{what} holds calls that policies do not let pass, and they cannot be taken out ({error}); {onward}"
+            ) from error
 
     def tools(self, dialect: Dialect, call: Call) -> list[str]:
         """The names of the tools that a request offers."""

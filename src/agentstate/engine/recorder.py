@@ -22,7 +22,14 @@ from agentstate.engine.gate import Judged
 from agentstate.engine.headers import packed_headers
 from agentstate.engine.secrets import secrets_of
 from agentstate.engine.state import Live
-from agentstate.errors import AgentStateError, ShuttingDown, UpstreamCut, UpstreamFault, UpstreamInvalid
+from agentstate.errors import (
+    AgentStateError,
+    ApprovalUnavailable,
+    ShuttingDown,
+    UpstreamCut,
+    UpstreamFault,
+    UpstreamInvalid,
+)
 from agentstate.providers.client import Headers, Question, Reply
 from agentstate.providers.provider import Provider
 from agentstate.store.rows import Begun, Ending, NewStep
@@ -204,7 +211,7 @@ async def _stream_end(job: Job, gate: Gate, shown: int) -> None:
     if verdict.fault:
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
     body = b"".join(job.received)
-    body, held = await _finish(job, body, verdict, job.call.shape)
+    body, held = await _finish(job, body, verdict, job.call.shape, shown)
     if held:
         job.parts.gate.keep(job.live.step, job.live.recording)
     else:
@@ -247,14 +254,17 @@ async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -
     await _attempt(job)
 
 
-async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> tuple[bytes, bool]:
-    """Commit a whole answer: (the bytes that may be released, whether they wait for a decision). One in which the
-    provider says that it failed is given on, and is a failed attempt."""
+async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: int = 0) -> tuple[bytes, bool]:
+    """Commit a whole answer, of which so many bytes were shown: (the bytes that may be released, whether they wait for
+    a decision). One in which the provider says that it failed is given on, less the calls that may not pass, and is a
+    failed attempt."""
     if not all(call.call_id for call in verdict.calls) and (fill := getattr(job.dialect, "filled", None)) is not None:
         body, verdict = _filled(job, fill(shape, body, clock.call_id), body, verdict, shape)
     state = State.FAILED if verdict.failed else State.COMPLETED
     judged = Judged()
-    if state is State.COMPLETED:
+    if state is State.FAILED or jobs.is_job(job.call, verdict, state):  # neither waits for a person
+        body, verdict = _without_held(job, body, verdict, shape, shown), verdict._replace(calls=())
+    else:
         judged = job.parts.gate.judged(
             job.place, job.new.branch, job.new.run, job.live.step, job.dialect, job.call, verdict, job.rounds
         )
@@ -272,6 +282,20 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> tupl
         )
         job.parts.followers.start(f"follow job {verdict.answer_id}", jobs.follow(job.parts, asked))
     return body, bool(judged.asked)
+
+
+def _without_held(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: int) -> bytes:
+    """An answer that cannot wait for people, less the calls that policies do not let pass. Raises ``UpstreamCut`` where
+    it failed and they cannot be taken out, ``ApprovalUnavailable`` where it is a job's."""
+    try:
+        amended = job.parts.gate.passed(job.place, job.dialect, job.call, verdict, body, shape)
+        if amended[:shown] != body[:shown]:
+            raise ApprovalUnavailable("what was shown already would change")
+    except ApprovalUnavailable as error:
+        if not verdict.failed:
+            raise
+        raise UpstreamCut(f"provider {job.provider.name}: {verdict.failed}; the rest is not given: {error}") from error
+    return amended
 
 
 def _filled(job: Job, filled: bytes, body: bytes, verdict: Verdict, shape: Shape) -> tuple[bytes, Verdict]:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from agentstate.dialects import registry
-from agentstate.engine import jobs
+from agentstate.engine import jobs, kept
 from agentstate.engine.answer import Answering
 from agentstate.engine.core import Parts
 from agentstate.engine.presence import Connection
@@ -93,6 +93,7 @@ class Proxy:
                 "(x-agent-session-id, or /s/<session>/ in the address), or leave the header out to send it"
             )
         if dialect is None or not request.session:
+            kept.check(self._parts, request)
             jobs.check_stream(self._parts, request)
             job = jobs.polled(request)
             known = await _while_connected(connection, jobs.poll(self._parts, request, job)) if job else None

@@ -43,6 +43,10 @@ class DecisionReader:
         """Whether agents were given some answer of the session otherwise than it came."""
         return self._one("has_amended", (session,)) is not None
 
+    def has_withheld(self, session: int) -> bool:
+        """Whether some answer of the session is held, or was given otherwise than it came, or not at all."""
+        return self._one("has_withheld", (session,)) is not None
+
     def labels(self, session: int) -> tuple[str, ...]:
         return tuple(row[0] for row in self._all("labels", (session,)))
 

@@ -117,6 +117,9 @@ select run from step where id = ?;
 -- name: has_amended
 select 1 from release r join step s on s.id = r.step where s.session = ? and r.body is not null limit 1;
 
+-- name: has_withheld
+select 1 from release r join step s on s.id = r.step where s.session = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
+
 -- name: labels
 select name from label where session = ? order by name;
 
