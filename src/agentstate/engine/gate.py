@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentstate import clock
 from agentstate.core import policy
-from agentstate.core.approval import ADMIN, LINK, Person, Role, may_decide
 from agentstate.core.model import (
     Action,
     ApprovalKind,
@@ -37,11 +35,19 @@ from agentstate.engine.headers import kept_headers
 from agentstate.engine.invocations import acts
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
-from agentstate.engine.settling import PASSES, agrees, digest_of, effective, mode_of, settled, spelled_rule
+from agentstate.engine.reopening import check_shown, reopened
+from agentstate.engine.settling import (
+    digest_of,
+    mode_of,
+    schemas_of,
+    settled,
+    spelled_rule,
+    told_by_text,
+    verdict_of,
+)
 from agentstate.errors import (
     AgentStateError,
     ApprovalUnavailable,
-    Conflict,
     HumanRejection,
     ShuttingDown,
     Unprocessable,
@@ -53,14 +59,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentstate")
 _MOST_ROUNDS = 3  # in a row in which the model is told of refusals
-
-
-def check_shown(parts: Parts, session: SessionRow, step: int) -> None:
-    """Raises ``Conflict`` for a step that was rolled back: what was decided about it is for nobody any more."""
-    answer = parts.journal.read.received(step)
-    shown, _ = parts.head(session)
-    if not any(branch == answer.branch and answer.number < upto for branch, upto in shown):
-        raise Conflict("the step was rolled back while it was held; ask again")
 
 
 class Judged(NamedTuple):
@@ -115,7 +113,7 @@ class Gate:
             if before or ruling.action is not Action.ALLOW
         ]
         if rounds >= _MOST_ROUNDS:
-            asked = [one._replace(on_reject=_told_by_text(one.on_reject)) for one in asked]
+            asked = [one._replace(on_reject=told_by_text(one.on_reject)) for one in asked]
         pending = [one for one in asked if one.state is ApprovalState.PENDING]
         messages = tuple(message for one in pending for message in self._messages(place.session, step, one))
         return Judged((), tuple(asked), messages)
@@ -134,7 +132,7 @@ class Gate:
             policy.approval_digest(place.session, branch, step, (call.choice, call.index), call.name, call.arguments,
                                    schema),
             call.arguments.encode("utf-8", "surrogatepass"),
-            _told_by_text(ruling.on_reject) if refused else ruling.on_reject,
+            told_by_text(ruling.on_reject) if refused else ruling.on_reject,
             call.name,
             call.choice,
             call.index,
@@ -334,9 +332,9 @@ class Gate:
         dialect = registry.BY_NAME[answer.dialect]
         _name, method, path, body = read.request(step)
         call = dialect.parse(method, path, body)
-        verdict = _verdict(dialect, call, answer)
+        verdict = verdict_of(dialect, call, answer)
         place = self.place_of(session)
-        if await self._reopened(place, verdict, rows):
+        if await reopened(self._parts, self.policies, place, verdict, rows):
             return None
         reused = {
             (row.choice, row.place): self._recorded_result(session, row)
@@ -372,53 +370,3 @@ class Gate:
         if found is None:
             raise AgentStateError(f"the result that approval {row.id} was to reuse is not in the journal any more")
         return found[1]
-
-    def _person(self, name: str) -> Person | None:
-        """Who that is today; ``None``: nobody any more."""
-        if name == ADMIN:
-            return Person(name, Role.ADMIN)
-        if name.startswith(LINK):
-            return Person(name, Role.APPROVER)
-        found = self._parts.journal.read.approver(name)
-        return None if found is None or found.disabled_at is not None else Person(name, found.role)
-
-    async def _reopened(self, place: Place, verdict: Verdict, rows: Sequence[ApprovalRow]) -> bool:
-        """Whether policies that have become stricter since ask for more than was decided; it is pending again then."""
-        reopened = False
-        proposed = {(one.choice, one.index): one for one in verdict.calls}
-        for row in rows:
-            call = proposed.get((row.choice, row.place))
-            if row.kind not in (ApprovalKind.CALL, ApprovalKind.DUPLICATE) or row.state not in PASSES or call is None:
-                continue
-            ruling = self.policies.ruling(effective(call, row), place)
-            rule = ruling.rule
-            if ruling.action is not Action.HOLD or rule is None:
-                continue
-            # Whose word counts, and how many must agree, is as it is now.
-            agreed = [
-                who for who, action, *_ in self._parts.journal.read.votes(row.id)
-                if agrees(row, action) and (person := self._person(who)) and may_decide(person, rule.approvers)
-            ]  # fmt: skip
-            if len(agreed) < rule.quorum:
-                await self._parts.journal.reopen(row.id, spelled_rule(ruling), rule.quorum, rule.approvers)
-                reopened = True
-        return reopened
-
-
-def _told_by_text(on_reject: OnReject) -> OnReject:
-    """The same, but that the model is not asked once more."""
-    return OnReject.MESSAGE if on_reject is OnReject.CONTINUE else on_reject
-
-
-def _verdict(dialect: Dialect, call: Call, answer: AnswerRow) -> Verdict:
-    if not answer.shape.stream:
-        return dialect.judge(call, answer.body)
-    gate = dialect.gate(call._replace(shape=answer.shape))
-    gate.feed(answer.body)
-    return gate.finish()
-
-
-def schemas_of(dialect: Dialect, call: Call) -> dict[str, str]:
-    """The schema of each tool that a request offers, by name; empty text: it has none."""
-    offered = getattr(dialect, "offered", None)
-    return {tool.name: tool.schema for tool in offered(call)} if offered is not None else {}

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from agentstate.core import policy
-from agentstate.core.model import Action, ApprovalState, Change, OnReject, Release, ToolCall, ToolResult, Verdict
+from agentstate.core.model import Action, ApprovalState, Call, Change, OnReject, Release, ToolCall, ToolResult, Verdict
 from agentstate.core.policy import Place, Rule, Ruling
+from agentstate.dialects.base import Dialect
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
-from agentstate.store.rows import ApprovalRow, Invoked
+from agentstate.store.rows import AnswerRow, ApprovalRow, Invoked
 
 PASSES = frozenset({ApprovalState.APPROVED, ApprovalState.EDITED})
 
@@ -123,3 +124,23 @@ def spelled_rule(ruling: Ruling, made: str = "") -> str:
     if rule is not None:
         shown |= {"policy": rule.number, "tools": list(rule.tools), "action": rule.action.value, "when": rule.when}
     return json.dumps(shown)
+
+
+def verdict_of(dialect: Dialect, call: Call, answer: AnswerRow) -> Verdict:
+    """What a dialect says of a recorded answer."""
+    if not answer.shape.stream:
+        return dialect.judge(call, answer.body)
+    gate = dialect.gate(call._replace(shape=answer.shape))
+    gate.feed(answer.body)
+    return gate.finish()
+
+
+def schemas_of(dialect: Dialect, call: Call) -> dict[str, str]:
+    """The schema of each tool that a request offers, by name; empty text: it has none."""
+    offered = getattr(dialect, "offered", None)
+    return {tool.name: tool.schema for tool in offered(call)} if offered is not None else {}
+
+
+def told_by_text(on_reject: OnReject) -> OnReject:
+    """The same, but that the model is not asked once more."""
+    return OnReject.MESSAGE if on_reject is OnReject.CONTINUE else on_reject

@@ -14,7 +14,7 @@ from agentstate import clock
 from agentstate.core.model import ApprovalKind, ApprovalState, Release, SessionStatus, Shape, State, Verdict
 from agentstate.dialects import refusal
 from agentstate.dialects.concealing import MARK
-from agentstate.engine.gate import check_shown
+from agentstate.engine.reopening import check_shown
 from agentstate.errors import HumanRejection, SessionPaused, ShuttingDown
 from agentstate.store.rows import ApprovalRow, Ending
 
