@@ -1,7 +1,7 @@
 """Owns whether a decision that was not used yet still counts when it is to be used. Must not release anything.
 
-Invariant: what counts are the policies, the people and the branch of the moment of release; where they ask for more than
-was decided, the approval is pending again.
+Invariant: what counts are the policies, the people and the branch of the moment of release; where they ask for more
+than was decided, the approval is pending again.
 """
 
 from __future__ import annotations
