@@ -176,6 +176,9 @@ class Answering:
             if not commit.done():
                 await asyncio.shield(commit)
             commit.result()
+            if recorded.release is Release.HELD and (live := floating.live.get(decision.step)) is not None:
+                await live.recording.complete()  # committed, but the gate has it only once it is on disk
+                recorded = self.parts.journal.read.answer(decision.step)
             apart = recorded.release is not None and recorded.release not in given.AS_IT_IS
             shape, body = asked.call.shape, b""
             if not apart:
