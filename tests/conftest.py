@@ -48,7 +48,7 @@ def upstream(shared_upstream: Upstream) -> Upstream:
 @pytest.fixture(scope="module")
 def proxy(shared_upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     """One real proxy process for a module, before the module's upstream. Tests keep apart by their session ids."""
-    with Proxy(tmp_path_factory.mktemp("proxy") / "data", shared_upstream.url) as running:
+    with Proxy(tmp_path_factory.mktemp("proxy") / "data", shared_upstream.url, file="policies = []\n") as running:
         yield running
 
 

@@ -38,6 +38,16 @@ def call_id() -> str:
     return "call_" + secrets.token_hex(12)
 
 
+def approval_id() -> str:
+    """A new random id for an approval, 96 bits of chance."""
+    return "apr_" + secrets.token_hex(12)
+
+
+def alert_id() -> str:
+    """A new random id for a message to people."""
+    return "msg_" + secrets.token_hex(12)
+
+
 def token() -> str:
     """A new secret of 256 bits, URL-safe."""
     return secrets.token_urlsafe(32)

@@ -46,6 +46,31 @@ class Unauthorized(AgentStateError):
     retry_after = None
 
 
+class Forbidden(AgentStateError):
+    code = "forbidden"
+    status = 403
+    kind = "permission_error"
+    retry_after = None
+
+
+class TooManyRequests(AgentStateError):
+    """Too many wrong tokens came from one address; ``retry_after`` says when to try again."""
+
+    code = "too_many_requests"
+    status = 429
+    kind = "rate_limit_error"
+    retry_after = 60.0
+
+
+class Unprocessable(AgentStateError):
+    """The request is well formed, and what it asks for cannot be done with this."""
+
+    code = "unprocessable"
+    status = 422
+    kind = "invalid_request_error"
+    retry_after = None
+
+
 class NotFound(AgentStateError):
     code = "not_found"
     status = 404
@@ -83,6 +108,13 @@ class RunFenced(Refused):
 
 class ApprovalUnavailable(Refused):
     code = "approval_unavailable"
+
+
+class HumanRejection(Refused):
+    """A person, or a policy in their place, refused what the agent was about to do."""
+
+    code = "human_rejection"
+    status = 403
 
 
 class UpstreamFault(AgentStateError):

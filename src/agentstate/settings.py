@@ -36,6 +36,10 @@ class ServerSettings(_Section):
         description="When not empty, agents must send one in `x-agentstate-key` or as `/k/<key>/…`.",
     )
     open: bool = Field(False, description="Allow listening beyond loopback without agent keys.")
+    allowed_hosts: list[str] = Field(
+        default_factory=list,
+        description="Further host names under which people reach the control plane and its pages, as `agents.example`.",
+    )
     max_body_bytes: int = Field(64 * MIB, ge=1024, description="Largest request body taken; more is answered 413.")
     max_answer_bytes: int = Field(64 * MIB, ge=1024, description="Largest answer recorded; more is a failed attempt.")
     shutdown_grace_s: float = Field(20.0, ge=0, description="How long a stop waits for calls in flight.")
@@ -93,6 +97,70 @@ class ToolSettings(_Section):
     idempotent: list[str] = Field(default_factory=list, description="Tool-name patterns that may be called twice.")
 
 
+class PolicySettings(_Section):
+    """One rule on tool calls; the most specific rule wins, among equals the most restrictive."""
+
+    tools: list[str] = Field(min_length=1, description="Tool-name patterns that it governs, as `send_*`.")
+    action: Literal["allow", "hold", "deny"] = Field("hold", description="What is done with such a call.")
+    when: str = Field(
+        "", description="A CEL condition on `tool`, `args`, `session` and `labels`, as `args.amount > 100`."
+    )
+    sessions: list[str] = Field(default_factory=list, description="Session-id patterns; none: every session.")
+    labels: list[str] = Field(default_factory=list, description="Patterns of session labels; none: every session.")
+    on_reject: Literal["message", "continue", "error"] = Field(
+        "message", description="How the agent hears of a refusal: as a text turn, through the model, or as an error."
+    )
+    expires_s: float | None = Field(
+        None, gt=0, description="Seconds after which a held call is refused; none: it waits for ever."
+    )
+    approvers: list[str] = Field(
+        default_factory=list, description="Names or roles of those who may decide; none: every approver."
+    )
+    quorum: int = Field(1, ge=1, le=20, description="How many different people must approve; one rejection rejects.")
+
+
+class AlertSettings(_Section):
+    """Where messages to people go."""
+
+    kind: Literal["slack", "discord", "webhook"] = Field(description="How the message is written.")
+    url: SecretStr = Field(
+        description="Address that the message is posted to. It is a secret: whoever has it can post."
+    )
+    name: str = Field("", description="What it is called in lists; empty: its kind and place, as `slack-1`.")
+    on: list[
+        Literal[
+            "approval.required",
+            "session.failed",
+            "run.diverged",
+            "call.in_doubt",
+            "budget.reached",
+            "provider.down",
+        ]
+    ] = Field(
+        ["approval.required", "session.failed", "run.diverged", "call.in_doubt", "budget.reached", "provider.down"],
+        description="Events that are told.",
+    )
+    secret: SecretStr | None = Field(
+        None, description="Of a webhook: the key that signs it (Standard Webhooks, `whsec_…`)."
+    )
+    show_content: bool = Field(False, description="Show the arguments of calls in the message, not only links to them.")
+
+
+class ApprovalSettings(_Section):
+    """How people are asked, and how long."""
+
+    public_url: str = Field(
+        "", description="Address at which approvers reach this proxy, for links in alerts; empty: its own address."
+    )
+    link_expires_s: float = Field(7 * 86400.0, gt=0, description="How long a link in an alert can be used.")
+    slack_signing_secret: SecretStr | None = Field(
+        None, description="Signing secret of the Slack app whose buttons decide; none: no buttons."
+    )
+    discord_public_key: str = Field(
+        "", description="Public key (hex) of the Discord application whose buttons decide; empty: no buttons."
+    )
+
+
 class HintSettings(_Section):
     """Whether a request that names no session is taken for the one that a known client names in a header of its own."""
 
@@ -116,6 +184,11 @@ def _default_providers() -> dict[str, ProviderSettings]:
     }
 
 
+def _default_policies() -> list[PolicySettings]:
+    dangerous = ["send_email", "execute_command", "delete_database", "stripe_charge"]
+    return [PolicySettings(tools=dangerous)]  # type: ignore[call-arg]
+
+
 class Settings(_Section):
     """All settings; sections are the tables of ``agentstate.toml``. As a variable: AGENTSTATE_SERVER__PORT."""
 
@@ -125,6 +198,9 @@ class Settings(_Section):
     upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)  # type: ignore[arg-type]
     replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
     tools: ToolSettings = Field(default_factory=ToolSettings)
+    policies: list[PolicySettings] = Field(default_factory=_default_policies)
+    approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)  # type: ignore[arg-type]
+    alerts: list[AlertSettings] = Field(default_factory=list)
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
     simulate: SimulateSettings = Field(default_factory=SimulateSettings)  # type: ignore[arg-type]
 
@@ -141,13 +217,14 @@ SHORT_VARIABLES: dict[str, tuple[str, ...]] = {
     "AGENTSTATE_OLLAMA_URL": ("providers", "ollama", "url"),
 }
 
-# Read by the Python wrappers and by `agentstate run`'s children, not by the server.
+# Read by the Python wrappers, by `agentstate run`'s children and by commands, not by the server.
 CLIENT_VARIABLES = (
     "AGENTSTATE_URL",
     "AGENTSTATE_RUN_ID",
     "AGENTSTATE_SESSION_ID",
     "AGENTSTATE_CONFIG",
     "AGENTSTATE_DATA",
+    "AGENTSTATE_TOKEN",
 )
 
 
@@ -220,7 +297,7 @@ def _from_environment(environ: dict[str, str]) -> dict[str, Any]:
 
 def _parsed(text: str, keys: tuple[str, ...]) -> Any:
     """A list in a variable is comma-separated; everything else is left to the types."""
-    if keys[-1] in ("agent_keys", "dialects", "read", "idempotent"):
+    if keys[-1] in ("agent_keys", "allowed_hosts", "dialects", "read", "idempotent"):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 
@@ -278,6 +355,8 @@ def reference() -> list[tuple[str, str, str, str]]:
         prefix = section
         if section == "providers":
             kind, prefix = ProviderSettings, "providers.NAME"
+        elif section in ("policies", "alerts"):
+            kind, prefix = (PolicySettings if section == "policies" else AlertSettings), f"[[{section}]]"
         assert isinstance(kind, type) and issubclass(kind, BaseModel)
         for name, part in kind.model_fields.items():
             if part.default_factory is not None:
@@ -287,5 +366,5 @@ def reference() -> list[tuple[str, str, str, str]]:
             shown = getattr(part.annotation, "__name__", None)
             if shown is None or "[" in str(part.annotation):
                 shown = str(part.annotation).replace("typing.", "").replace("pydantic.types.", "")
-            rows.append((f"{prefix}.{name}", shown, default, part.description or ""))
+            rows.append((f"{prefix}.{name}".replace("]].", "]] "), shown, default, part.description or ""))
     return rows

@@ -24,7 +24,7 @@ def provider() -> Iterator[Upstream]:
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory, provider: Upstream) -> Iterator[Proxy]:
     """``agentstate serve`` before the scripted provider."""
-    with Proxy(tmp_path_factory.mktemp("proxy"), provider.url) as running:
+    with Proxy(tmp_path_factory.mktemp("proxy"), provider.url, file="policies = []\n") as running:
         yield running
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import urllib.parse
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 from agentstate import AgentStateOpenAI, AsyncAgentStateOpenAI
 from tests.clients.lives import TEST_KEY, scripted
 from tests.support import chat
+from tests.support.people import decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Upstream, plain
 from tests.support.upstream import model as sampled
@@ -217,9 +219,14 @@ def test_a_paused_session_stops_the_client_at_once(proxy: Proxy, provider: Upstr
 def test_a_call_that_must_be_approved_is_not_sent_unapproved(proxy: Proxy, provider: Upstream, session: str) -> None:
     provider.reset()
     client = _run(proxy, session, "run-1", require_approval=True)
-    with pytest.raises(openai.BadRequestError) as refused:
-        client.chat.completions.create(model=MODEL, messages=ASK)
-    assert refused.value.code == "approval_unavailable"
+    with ThreadPoolExecutor(1) as agent:
+        asking = agent.submit(client.chat.completions.create, model=MODEL, messages=ASK)
+        [approval] = pending(proxy, 1, session)
+        assert provider.calls == 0
+        decide(proxy, approval, "REJECTED", reason="no")
+        with pytest.raises(openai.PermissionDeniedError) as refused:
+            asking.result(30)
+    assert refused.value.code == "human_rejection"
     assert provider.calls == 0
 
 

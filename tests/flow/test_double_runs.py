@@ -130,7 +130,7 @@ PAIRS = traffic.double_runs()
 def lenient(shared_upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     """A proxy whose operator has declared that dates and ids in user text are harmless."""
     folder = tmp_path_factory.mktemp("lenient") / "data"
-    with Proxy(folder, shared_upstream.url, settings={DECLARED: "true"}) as running:
+    with Proxy(folder, shared_upstream.url, settings={DECLARED: "true"}, file="policies = []\n") as running:
         yield running
 
 

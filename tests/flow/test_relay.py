@@ -416,14 +416,12 @@ def test_chunked_body_beyond_the_limit_is_refused(tmp_path_factory: pytest.TempP
 # --- no session -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["session", "none"])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-def test_call_that_a_person_must_approve_is_never_sent(
-    upstream: Upstream, client: Client, session: str, place: str, path: str
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/files", "/s/a/v1/files"])
+def test_call_that_a_person_must_approve_and_cannot_is_never_sent(
+    upstream: Upstream, client: Client, path: str
 ) -> None:
     headers = {**dict(chat_headers()), "x-agent-require-approval": "true"}
-    target = chat_path(session, "a", path) if place == "session" else path
-    answer = client.send("POST", target, headers, b'{"model":"m","messages":[{"role":"user","content":"hi"}]}')
+    answer = client.send("POST", path, headers, b'{"model":"m","messages":[{"role":"user","content":"hi"}]}')
     assert (answer.status, json.loads(answer.body)["error"]["code"]) == (400, "approval_unavailable")
     assert ("x-should-retry", "false") in [(name.lower(), value) for name, value in answer.headers]
     assert upstream.calls == 0

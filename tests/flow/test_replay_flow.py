@@ -723,7 +723,7 @@ def test_recorded_answer_that_quotes_the_old_clock_is_not_replayed(
 def record_three(upstream: Upstream, client: Auditor, session: str, *, effect: bool = False) -> list[Answer]:
     """Run ``a``: three steps, the second one with a tool call if ``effect``."""
     if effect:
-        call = chat.tool_call("stripe_charge", '{"usd": 5}')
+        call = chat.tool_call("charge_card", '{"usd": 5}')
         upstream.replies(model(Seen(0, b"")), plain(chat.completion(None, tool_calls=[call])))
     return [client.ask(session, f"q{at}", run="a") for at in range(3)]
 

@@ -22,12 +22,14 @@ from tests.house.pages import REFERENCE
 
 MIB = 1024 * 1024
 _TYPES = {
+    "SecretStr": "text, secret",
     "SecretStr | None": "text, secret",
     "list[SecretStr]": "list of texts, secret",
     "list[str]": "list of texts",
     "str": "text",
     "int": "whole number",
     "float": "number",
+    "float | None": "number",
     "bool": "true or false",
 }
 
@@ -37,6 +39,15 @@ def commands() -> Any:
     if not any(command.name == "run" for command in cli.app.registered_commands):
         cli._add_commands()
     return typer.main.get_command(cli.app)
+
+
+def flat() -> dict[str, Any]:
+    """Every command by what is typed for it: those of a group as ``alerts list``."""
+    found: dict[str, Any] = {}
+    for name, command in commands().commands.items():
+        inner = getattr(command, "commands", None)
+        found |= {name: command} if inner is None else {f"{name} {part}": one for part, one in inner.items()}
+    return found
 
 
 def settings_table() -> str:
@@ -50,7 +61,7 @@ def settings_table() -> str:
 def options_table(command: str) -> str:
     """Every argument and option of a command: spelling, variable, default, help."""
     lines = ["| option | default | meaning |", "| --- | --- | --- |"]
-    for parameter in commands().commands[command].params:
+    for parameter in flat()[command].params:
         spelled = parameter.opts[0] if parameter.opts[0].startswith("-") else (parameter.metavar or parameter.name)
         variable = f" Variable: `{parameter.envvar}`." if parameter.envvar else ""
         default = "required" if parameter.required else _shown(parameter.default)
@@ -86,7 +97,7 @@ def _default(default: str) -> str:
 
 
 def _parts() -> dict[str, dict[str, Callable[[], str]]]:
-    with_options = [name for name, command in commands().commands.items() if command.params]
+    with_options = [name for name, command in flat().items() if command.params]
     return {
         "settings.md": {"settings": settings_table},
         "cli.md": {f"options of {name}": partial(options_table, name) for name in with_options},

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.routing import Route
 
-from agentstate.core.model import RunState, SessionStatus, State
+from agentstate.core.model import ApprovalKind, ApprovalState, Release, RunState, SessionStatus, State
 from agentstate.dialects import registry
 from agentstate.engine.core import Parts
 from agentstate.server.address import read_path
 from agentstate.server.api import Api
 from agentstate.settings import Settings
 from tests.house.pages import REFERENCE, fences, headings, names, section, table
+from tests.support.approvals import Held, prepared
+from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
+from tests.support.upstream import Upstream, plain
 
 pytestmark = pytest.mark.xdist_group("house-http-api")
 
@@ -34,28 +39,57 @@ def documented() -> list[str]:
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Each route's own example, asked in the page's order of a proxy that holds the session of the examples."""
-    with Proxy(tmp_path_factory.mktemp("api") / "data", arguments=["--simulate"]) as proxy:
+    folder = tmp_path_factory.mktemp("api") / "data"
+    prepared(folder, [Held(key="apr_5d1c8e0b7a42f39c60d8e1b2")], session="mail-12")
+    with Upstream(lambda seen: plain(b"", 404)) as refusing:
+        (folder / "agentstate.toml").write_text(f'[[alerts]]\nkind = "webhook"\nname = "ops"\nurl = "{refusing.url}"\n')
+        yield from _answers(folder)
+
+
+def _answers(folder: Path) -> Iterator[dict[str, Any]]:
+    with Proxy(folder, arguments=["--simulate"]) as proxy:
         for run, question in (("run-1", "Which tasks?"), ("run-1", "And then?"), ("run-2", "Which tasks?")):
             assert proxy.client.ask(SESSION, question, run=run, model="gpt-4o-mini").status == 200
-        yield {title: _asked(proxy, title) for title in documented()}
+        proxy.control.post(f"/api/sessions/{SESSION}/status", {"status": "FAILED"})
+        deadline = time.monotonic() + 20
+        while not proxy.control.get("/api/alerts?state=dead"):
+            assert time.monotonic() < deadline, "the message to a target that refuses it did not die"
+            time.sleep(0.01)
+        found = {title: _asked(proxy, title) for title in documented()}
+        yield found | {"held": _held(proxy)}
+
+
+def _held(proxy: Proxy) -> Any:
+    """A session whose one step has an approval and a tool call."""
+    tools = [{"type": "function", "function": {"name": "send_email", "parameters": {"type": "object"}}}]
+    waiting = Asking(lambda: proxy.client.ask("mails", "Write.", run="run-1", model="gpt-4o-mini", tools=tools))
+    decide(proxy, pending(proxy)[0], "APPROVED")
+    waiting.answer()
+    return proxy.control.session("mails")
+
+
+def pages() -> set[str]:
+    """The documented routes that are not JSON: what people and chats use."""
+    return set(names(PAGE, "The page and the buttons"))
 
 
 def _asked(proxy: Proxy, title: str) -> Any:
     example = next(fence.text for fence in fences(section(PAGE, title)) if fence.kind == "http")
     first, _, body = example.partition("\n")
     method, path = first.split()
-    return proxy.control.get(path) if method == "GET" else proxy.control.post(path, json.loads(body))
+    return proxy.control.get(path) if method == "GET" else proxy.control.post(path, json.loads(body or "{}"))
 
 
 def test_the_documented_routes_are_all_routes() -> None:
     app = Api(Parts(Settings()), "token").app()
     routes = {
-        f"{method} {route.path.replace(':path', '')}"
+        f"{method} {re.sub(':(?:path|int)', '', route.path)}"
         for route in app.routes
         if isinstance(route, Route)
         for method in (route.methods or ()) - {"HEAD"}
     }
-    assert routes - {"GET /{rest}"} == set(documented())  # the one left out answers 404 for all other addresses
+    # The one left out answers 404 for all other addresses.
+    assert routes - {"GET /{rest}"} == {*documented(), *pages()}
 
 
 @pytest.mark.parametrize("title", documented())
@@ -91,24 +125,56 @@ def _shape(example: Any, real: Any, where: str) -> list[str]:
     [
         ("Session", ("session",)),
         ("Step", ("steps", 0)),
+        ("Tool call", ("steps", 0, "calls", 0)),
+        ("Asked about a step", ("steps", 0, "approvals", 0)),
         ("Given to", ("steps", 0, "served", 0)),
         ("Run", ("runs", 0)),
     ],
 )
 def test_the_documented_fields_are_all_fields(answers: dict[str, Any], title: str, path: tuple[Any, ...]) -> None:
-    found = answers["GET /api/sessions/{id}"]
+    found = answers["held"]
     for key in path:
         found = found[key]
     assert list(found) == [row[0].strip("`") for row in table(PAGE, title)]
 
 
+def test_the_documented_fields_of_a_message_are_all_fields(answers: dict[str, Any]) -> None:
+    [message] = answers["GET /api/alerts"]
+    assert list(message) == [row[0].strip("`") for row in table(PAGE, "Message")]
+
+
+@pytest.mark.parametrize(
+    ("title", "route"),
+    [("Approval", "GET /api/approvals/{id}"), ("Approver", "GET /api/approvers"), ("Entry", "GET /api/audit")],
+)
+def test_the_documented_fields_of_authority_are_all_fields(answers: dict[str, Any], title: str, route: str) -> None:
+    found = answers[route]
+    assert list(found[0] if isinstance(found, list) else found) == [row[0].strip("`") for row in table(PAGE, title)]
+
+
 @pytest.mark.parametrize(
     ("title", "field", "states"),
-    [("Session", "status", SessionStatus), ("Step", "state", State), ("Run", "state", RunState)],
+    [
+        ("Session", "status", SessionStatus),
+        ("Step", "state", State),
+        ("Run", "state", RunState),
+        ("Asked about a step", "kind", ApprovalKind),
+        ("Asked about a step", "status", ApprovalState),
+    ],
 )
 def test_the_documented_states_are_all_states(title: str, field: str, states: Any) -> None:
     meaning = next(row[1] for row in table(PAGE, title) if row[0] == f"`{field}`")
-    assert set(re.findall(r"`(\w+)`", meaning)) == {state.value for state in states}
+    known = {state.value.upper() if states is ApprovalState else state.value for state in states}
+    assert set(re.findall(r"`(\w+)`", meaning)) - {"release"} == known
+
+
+def test_the_documented_releases_are_all_releases() -> None:
+    assert names(PAGE, "Release") == [release.value for release in Release]
+
+
+def test_the_documented_states_of_approvals_are_all_states() -> None:
+    meaning = next(row[1] for row in table(PAGE, "Approval") if row[0] == "`status`")
+    assert set(re.findall(r"`(\w+)`", meaning)) == {state.value.upper() for state in ApprovalState}
 
 
 def test_every_status_that_can_be_set_is_explained() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentstate.core.model import RunState, SessionStatus, State
+from agentstate.core.model import ApprovalKind, OnReject, Release, RunState, SessionStatus, Shape, State, Verdict
 from agentstate.store.journal import Journal
-from agentstate.store.rows import FinishedJob, SessionRow
+from agentstate.store.rows import Ending, FinishedJob, NewApproval, SessionRow
 from tests.store.kit import Book, call, delivered, key_of
 
 PROMPTS = [f"q{n}" for n in range(4)]
@@ -63,6 +63,23 @@ async def _again(book: Book) -> None:
     await book.journal.begin_attempt(2, State.FAILED, book.new(book.row("r2"), call("q1"), hint=8))
 
 
+def _hold(book: Book) -> asyncio.Future[Any]:
+    asked = NewApproval("apr_1", ApprovalKind.REQUEST, b"d", b"{}", OnReject.ERROR)
+    return book.journal.hold_step(book.new(book.row("r1"), call("q3"))._replace(asked=asked))
+
+
+async def _send_held(book: Book) -> None:
+    await book.journal.send_held((await _hold(book)).step, book.new(book.row("r2"), call("q3"), hint=8))
+
+
+async def _refuse(book: Book) -> None:
+    begun = await _hold(book)
+    ending = Ending(
+        book.session.id, begun.step, 1, State.COMPLETED, 403, b"", b"no", True, Shape(), Verdict()
+    )  # fmt: skip
+    await book.journal.refuse_step(ending, Release.ERROR, "{}")
+
+
 WRITES: dict[str, Callable[[Book], Awaitable[Any]]] = {
     "open_session": lambda book: book.journal.open_session(book.key),
     "begin_run": lambda book: book.run("new"),
@@ -79,6 +96,10 @@ WRITES: dict[str, Callable[[Book], Awaitable[Any]]] = {
     "begin_step with carried ones": lambda book: book.ask(book.row("r2"), "q3", carried=(1,)),
     "begin_attempt": _again,
     "end_step": _end,
+    "hold_step": _hold,
+    "send_held": _send_held,
+    "refuse_step": _refuse,
+    "note_results": lambda book: book.journal.note_results([(1, 0, 0, b"done", False)]),
     "finish_job": lambda book: book.journal.finish_job(FinishedJob(book.session.id, "resp_1", 200, b"[]", b"{}")),
     "delete_job": lambda book: book.journal.delete_job(book.session.id, "resp_1", "r1", 200),
     "interrupt_step": lambda book: book.journal.interrupt_step(3),

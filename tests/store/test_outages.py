@@ -53,15 +53,15 @@ def test_a_file_that_may_not_grow_is_an_error_of_ours_and_the_journal_stays_soun
             run = await book.run("r1")
             await book.say(run, "before")
             soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, hard))
             begun = await book.ask(run, "small")
             try:
-                await book.end(begun, os.urandom(400_000))
+                await book.end(begun, os.urandom(800_000))
             except StoreError as error:
                 print(error.code, flush=True)
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
             await book.end(begun, b"now")
-            await book.say(run, "after", body=os.urandom(400_000))
+            await book.say(run, "after", body=os.urandom(800_000))
             journal.close()
 
         asyncio.run(main())

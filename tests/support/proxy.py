@@ -50,7 +50,8 @@ def variables(settings: Mapping[str, object]) -> dict[str, str]:
 class Proxy:
     """``agentstate serve`` as a process, with a data folder of its own that outlives restarts.
 
-    ``command`` replaces ``python -m agentstate`` (the crash tests patch the writer that way).
+    ``command`` replaces ``python -m agentstate`` (the crash tests patch the writer that way). ``file``: the text of its
+    settings file.
     """
 
     def __init__(
@@ -62,8 +63,11 @@ class Proxy:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         command: Sequence[str] = CLI,
+        file: str = "",
     ) -> None:
         data.mkdir(parents=True, exist_ok=True)
+        if file:
+            (data / "agentstate.toml").write_text(file)
         self.data = data
         self._environment = clean_environment(data, variables(settings or {}))
         if upstream is not None:

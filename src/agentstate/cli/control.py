@@ -97,8 +97,8 @@ class Control:
     def _refusal(self, error: urllib.error.HTTPError) -> AgentStateError:
         if error.code == 401:
             return Unauthorized(
-                f"the proxy at {self.url} refuses the admin token: set AGENTSTATE_ADMIN_TOKEN to the one it was "
-                f"started with, or AGENTSTATE_DATA to its data folder"
+                f"the proxy at {self.url} refuses the token: set AGENTSTATE_TOKEN to your own, AGENTSTATE_ADMIN_TOKEN "
+                f"to the one it was started with, or AGENTSTATE_DATA to its data folder"
             )
         try:
             found = json.loads(error.read())["error"]
@@ -219,16 +219,17 @@ def spawn_server(port: int, config: Path | None, output: IO[bytes]) -> subproces
         )
 
 
-def find(settings: Settings) -> str | None:
+def find(settings: Settings, token: str | None = None) -> str | None:
     """The URL of a running proxy: the one at the settings' address, else the one that holds the journal's lock.
 
-    Raises ``Unauthorized`` when the settings' own admin token is refused at the settings' own address.
+    ``token``: a person's, instead of the admin's. Raises ``Unauthorized`` when it, or the settings' own admin token, is
+    refused at such an address.
     """
     candidates = [] if settings.server.port == 0 else [address(settings)]
     with contextlib.suppress(AgentStateError):  # a journal that is no file has no lock; serving will say so
         candidates += _from_lock(store_path(settings))
     for url in candidates:
-        if _healthy(url) and _accepts(url, settings):
+        if _healthy(url) and _accepts(url, settings, token):
             return url
     return None
 
@@ -272,11 +273,11 @@ def _healthy(url: str) -> bool:
     return isinstance(answer, dict) and answer.get("status") == "ok" and "version" in answer
 
 
-def _accepts(url: str, settings: Settings) -> bool:
+def _accepts(url: str, settings: Settings, token: str | None) -> bool:
     try:
-        Control(url, admin_token(settings)).call("GET", "/api/sessions?limit=1", timeout=PROBE_S)
+        Control(url, token or admin_token(settings)).call("GET", "/api/sessions?limit=1", timeout=PROBE_S)
     except Unauthorized:
-        if settings.server.admin_token is not None:
+        if token or settings.server.admin_token is not None:
             raise
         return False
     except AgentStateError:

@@ -1,22 +1,19 @@
-"""Owns ``agentstate demo``: a real agent is killed three times in the worst moments and pays for nothing twice.
+"""Owns ``agentstate demo``: a real agent is killed three times in the worst moments and pays for nothing twice; then a
+mail of another one is held, edited and sent once (``demo_gate``).
 
-Must not pretend: the agent, the proxy and the kills are real, only the model is simulated, and every number shown comes
-from the agent's own clock or from the journal. Invariant: it leaves no process and no file behind, and its exit code is
-0 only if the numbers are as promised.
+Must not pretend: the agents, the proxy and the kills are real, only the model is simulated, and every number shown
+comes from the agents' own clocks and deeds or from the journal. Invariant: it leaves no process and no file behind, and
+its exit code is 0 only if the numbers are as promised.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,16 +24,14 @@ from rich.console import Console
 from rich.table import Table
 
 from agentstate import clock
-from agentstate.cli.control import LISTENING, Control, ProxyUnreachable
+from agentstate.cli import demo_gate
+from agentstate.cli.control import Control
 from agentstate.cli.demo_agent import STEPS, STEPS_A_TICKET
-from agentstate.cli.run import environment, money
+from agentstate.cli.demo_stage import LIFE_S, agent, exit_code, limit, proxy, until
+from agentstate.cli.run import money
 from agentstate.errors import AgentStateError
 
 SESSION = "demo"
-LATENCY_S = 0.3  # before each simulated answer: long enough to be killed in
-CHUNK_GAP_S = 0.02
-LIFE_S = 25.0  # after which an agent that hangs is ended
-START_S = 20.0
 FAST_MS = 100.0  # a replayed step that takes longer is not what was promised; about 3 is usual
 _SHOWN = {"live": "[yellow]paid[/]", "replay": "[green]replayed[/]", "joined": "[cyan]joined[/]"}
 
@@ -68,9 +63,9 @@ class Life:
 
 
 def command() -> None:
-    """Kill an agent three times in the worst moments, and see that no model call is paid for twice.
+    """Kill an agent three times, and see that nothing is paid twice; hold a mail, edit it, and see it sent once.
 
-    Needs no key and no network: the proxy simulates the model. Takes about 15 seconds.
+    Needs no key and no network: the proxy simulates the model. Takes about 20 seconds.
     """
     console = Console()
     if importlib.util.find_spec("openai") is None:
@@ -89,17 +84,20 @@ def demo(console: Console) -> int:
     """Run it all; 0 when every promise held, else 1."""
     console.print(f"An agent works through {STEPS} model calls. It is killed (SIGKILL) three times:\n")
     started = clock.monotonic()
-    with tempfile.TemporaryDirectory(prefix="agentstate-demo-") as folder, _proxy(Path(folder)) as control:
+    with tempfile.TemporaryDirectory(prefix="agentstate-demo-") as folder, proxy(Path(folder)) as control:
         lives: list[Life] = []
         for kill in (*KILLS, None):
             lives.append(_live(control, kill, lives[-1].run if lives else None))
             console.print(f"  life {len(lives)}: {_story(lives[-1])}", highlight=False)
         runs = [control.run(SESSION, life.run) for life in lives]
         steps = [step for step in control.session(SESSION)["steps"] if step.get("kind", "model") == "model"]
-    console.print()
-    console.print(_table(lives))
-    broken = _broken_promises(lives, runs, steps)
-    _sum_up(console, lives, runs, clock.monotonic() - started)
+        console.print()
+        console.print(_table(lives))
+        _sum_up(console, lives, runs)
+        mail = demo_gate.held(console, control, Path(folder))
+    demo_gate.sum_up(console, mail)
+    console.print(f"whole demo      {clock.monotonic() - started:.0f} s\n", highlight=False)
+    broken = _broken_promises(lives, runs, steps) + demo_gate.broken_promises(mail)
     for promise in broken:
         console.print(f"[red]not as promised: {promise}", highlight=False)
     if not broken:
@@ -110,73 +108,26 @@ def demo(console: Console) -> int:
 # --- the proxy and the agent ---
 
 
-@contextlib.contextmanager
-def _proxy(folder: Path) -> Iterator[Control]:
-    """A proxy of its own with the simulated model; ended and forgotten afterwards."""
-    settings = folder / "agentstate.toml"
-    settings.write_text("")  # so that no settings file of the user counts
-    token = clock.token()
-    variables = _without_ours() | {
-        "AGENTSTATE_DATA": str(folder),
-        "AGENTSTATE_CONFIG": str(settings),
-        "AGENTSTATE_ADMIN_TOKEN": token,
-        "AGENTSTATE_SIMULATE__CHUNK_GAP_S": str(CHUNK_GAP_S),
-    }
-    serve = [sys.executable, "-m", "agentstate", "serve", "--port", "0", "--simulate", "--simulate-latency"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*serve, str(LATENCY_S)], cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=log, text=True
-        )
-    try:
-        url = _listening(process)
-        if url is None:
-            raise ProxyUnreachable(f"the demo's proxy did not start:\n{(folder / 'log').read_text()[-2000:]}")
-        yield Control(url, token)
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _listening(process: subprocess.Popen[str]) -> str | None:
-    with _limit(process, START_S):
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith(LISTENING):
-                return line.removeprefix(LISTENING).strip()
-    return None
-
-
 def _live(control: Control, kill: Kill | None, previous: str | None) -> Life:
     """Start the agent, watch it, and kill it where ``kill`` says."""
     life = Life(clock.run_id(), kill)
     control.register(SESSION, life.run, replaces=previous, supervisor=os.getpid())
-    base = _without_ours() | {"OPENAI_API_KEY": "sk-test-demo"}
     pause = ["--pause-at", f"{kill.place}:{kill.step}"] if kill else []
-    agent = subprocess.Popen(
-        [sys.executable, "-m", "agentstate.cli.demo_agent", *pause],
-        env=environment(base, control.url, SESSION, life.run),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with agent, _limit(agent, LIFE_S):
+    process = agent("demo_agent", pause, control.url, SESSION, life.run)
+    with process, limit(process, LIFE_S):
         try:
-            assert agent.stdout is not None
-            for line in agent.stdout:
+            assert process.stdout is not None
+            for line in process.stdout:
                 event = json.loads(line)
                 if event["event"] == "answered":
                     life.answered[event["step"]] = event
                 life.done = life.done or event["event"] == "done"
                 if kill is not None and _at_the_place(event, kill, control):
-                    agent.kill()
+                    process.kill()
         finally:
             if not life.done:
-                agent.kill()
-    control.end(SESSION, life.run, 128 - agent.returncode if agent.returncode < 0 else agent.returncode)
+                process.kill()
+    control.end(SESSION, life.run, exit_code(process))
     return life
 
 
@@ -186,36 +137,11 @@ def _at_the_place(event: Mapping[str, Any], kill: Kill, control: Control) -> boo
     if kill.place != "flight":
         return bool(event["event"] == "paused")
     # The step is in the journal before its first byte goes to the provider: from then on it is in flight.
-    return event["event"] == "asking" and _until(lambda: _asked(control) > kill.step, 5.0)
+    return event["event"] == "asking" and until(lambda: _asked(control) > kill.step, 5.0)
 
 
 def _asked(control: Control) -> int:
     return len(control.session(SESSION)["steps"])
-
-
-def _until(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = clock.monotonic() + seconds
-    while not condition():
-        if clock.monotonic() >= deadline:
-            return False
-        threading.Event().wait(0.01)
-    return True
-
-
-@contextlib.contextmanager
-def _limit(process: subprocess.Popen[str], seconds: float) -> Iterator[None]:
-    """Kill the process if this takes longer, so that reading its output ends."""
-    timer = threading.Timer(seconds, process.kill)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _without_ours() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(("AGENTSTATE_", "OPENAI_"))}
 
 
 # --- what is shown ---
@@ -276,7 +202,7 @@ def _differs(lives: list[Life], step: int) -> bool:
     return len({life.answered[step]["digest"] for life in lives if step in life.answered}) > 1
 
 
-def _sum_up(console: Console, lives: list[Life], runs: list[dict[str, Any]], seconds: float) -> None:
+def _sum_up(console: Console, lives: list[Life], runs: list[dict[str, Any]]) -> None:
     paid = sum(int(run["live"]) for run in runs)
     asked = sum(len(life.answered) for life in lives) + sum(life.kill.place != "after" for life in lives if life.kill)
     saved = [float(run["saved"]) for run in runs if run.get("saved") is not None]
@@ -285,9 +211,9 @@ def _sum_up(console: Console, lives: list[Life], runs: list[dict[str, Any]], sec
     if replays:
         console.print(f"replayed step   [bold]{statistics.median(replays):.1f} ms[/] (median)", highlight=False)
     console.print(
-        f"money saved     [bold]{money(sum(saved)) if len(saved) == len(runs) else 'price unknown'}[/]", highlight=False
+        f"money saved     [bold]{money(sum(saved)) if len(saved) == len(runs) else 'price unknown'}[/]\n",
+        highlight=False,
     )
-    console.print(f"whole demo      {seconds:.0f} s\n", highlight=False)
 
 
 def _what_next(console: Console) -> None:

@@ -34,6 +34,7 @@ MAX_ID_CHARACTERS = 256
 # Their clients add the version by themselves. The Vercel AI SDK and opencode do not, and want ANTHROPIC_BASE_URL with
 # /v1: the proxy takes their calls without it as well.
 _BARE = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "ANTHROPIC_API_URL", "GOOGLE_GEMINI_BASE_URL", "OLLAMA_HOST")
+_OF_PEOPLE = ("AGENTSTATE_TOKEN", "AGENTSTATE_ADMIN_TOKEN")  # an agent that had one could decide about itself
 _SESSION_HEADER = "x-agent-session-id"
 _RUN_HEADER = "x-agent-run-id"
 T = TypeVar("T")
@@ -103,7 +104,7 @@ def environment(
     """
     key = f"/k/{quote(agent_key, safe='')}" if agent_key else ""
     root = f"{url}{key}/s/{quote(session, safe='')}/r/{quote(run, safe='')}"
-    made = dict(base)
+    made = {name: value for name, value in base.items() if name not in _OF_PEOPLE}
     made |= dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), root + "/v1")
     made |= dict.fromkeys(_BARE, root)
     for name in ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS"):

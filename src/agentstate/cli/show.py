@@ -1,4 +1,4 @@
-"""Owns how the terminal shows sessions and steps. Must not write.
+"""Owns how the terminal shows sessions, steps, and what stands beside them: tool calls, approvals. Must not write.
 
 Invariant: texts from agents and models are printed as text, never as markup or terminal codes.
 """
@@ -21,6 +21,8 @@ from agentstate.settings import Settings, store_path
 from agentstate.store.reader import Reader
 
 _PAGE = 10_000
+_WIDE = 40  # characters of a text in a table
+_BODIES = ("prompt", "response", "proposed")
 
 
 def sessions(settings: Settings, status: str, limit: int, as_json: bool) -> None:
@@ -79,11 +81,14 @@ def _all(view: dict[str, Any]) -> None:
     for step in view["steps"]:
         given = ", ".join(f"{part['outcome']}{' (cut)' if part['cut'] else ''}" for part in step["served"])
         steps.add_row(
-            str(step["step_number"]), step["state"] + (" (superseded)" if step["superseded"] else ""),
+            str(step["step_number"]), _state(step) + (" (superseded)" if step["superseded"] else ""),
             _text(step["model"]), _text(_last_message(step["prompt"])), _text(_answer(step)),
             _money(step["token_cost"]), _seconds(step["latency"]), given,
             style="dim" if step["superseded"] else ("red" if step["state"] == "failed" else ""),
         )  # fmt: skip
+        for name, tool, arguments, became in _beside(step):
+            style = "dim" if step["superseded"] else ("yellow" if became == "pending" else "")
+            steps.add_row("", name, _text(tool), _text(_short(arguments)), _text(_short(became)), style=style)
     console.print(steps)
     for step in view["steps"]:
         if step["deaths"] >= DEADLY and session["status"] != "COMPLETED" and not step["superseded"]:
@@ -105,12 +110,41 @@ def _all(view: dict[str, Any]) -> None:
 def _one(step: dict[str, Any]) -> None:
     console = Console()
     for name, value in step.items():
-        if name in ("prompt", "response"):
+        if name in (*_BODIES, "calls", "approvals"):
             continue
         console.print(f"[dim]{name:>14}[/dim]  {_text(str(value))}", highlight=False)
-    for name in ("prompt", "response"):
+    for name, tool, arguments, became in _beside(step):
+        console.print(f"[dim]{name:>14}[/dim]  {_text(tool)} {_text(arguments)}: {_text(became)}", highlight=False)
+    for name in _BODIES:
+        if name == "proposed" and step[name] is None:
+            continue
         console.rule(name)
         console.print(_pretty(step[name]), markup=False, highlight=False)
+
+
+def _state(step: dict[str, Any]) -> str:
+    """An answer that is complete and waits for people is held, for whoever looks."""
+    return "held" if step["release"] == "held" else str(step["state"])
+
+
+def _beside(step: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """(kind of row, tool, arguments, what became of it) of what people were asked about a step, and of the tool calls
+    that agents were given."""
+    asked = [
+        ("approval", row["tool_name"] or row["kind"], row["arguments"], _decided(row)) for row in step["approvals"]
+    ]
+    return asked + [("tool", row["tool"], row["arguments"], _result(row)) for row in step["calls"]]
+
+
+def _decided(approval: dict[str, Any]) -> str:
+    by = f" by {approval['decided_by']}" if approval["decided_by"] else ""
+    return str(approval["status"]).lower() + by + (f": {approval['reason']}" if approval["reason"] else "")
+
+
+def _result(call: dict[str, Any]) -> str:
+    if call["result"] is None:
+        return "no result yet"
+    return f"failed: {call['result']}" if call["failed"] else str(call["result"])
 
 
 def _json(value: Any) -> None:
@@ -142,7 +176,11 @@ def _seconds(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _last_message(prompt: str | None, size: int = 40) -> str:
+def _short(text: str) -> str:
+    return text if len(text) <= _WIDE else text[: _WIDE - 1] + "…"
+
+
+def _last_message(prompt: str | None) -> str:
     try:
         messages = msgspec.json.decode(prompt or "{}").get("messages") or []
         last = messages[-1] if messages else {}
@@ -153,10 +191,10 @@ def _last_message(prompt: str | None, size: int = 40) -> str:
         text = f"{last.get('role', '')}: {text}" if last else ""
     except (msgspec.DecodeError, AttributeError, TypeError):
         return ""
-    return text if len(text) <= size else text[: size - 1] + "…"
+    return _short(text)
 
 
-def _answer(step: dict[str, Any], size: int = 40) -> str:
+def _answer(step: dict[str, Any]) -> str:
     if step["error"]:
         text = str(step["error"])
     else:
@@ -167,4 +205,4 @@ def _answer(step: dict[str, Any], size: int = 40) -> str:
             text = str(calls or message.get("content") or "")
         except (msgspec.DecodeError, AttributeError, KeyError, TypeError):
             text = ""
-    return text if len(text) <= size else text[: size - 1] + "…"
+    return _short(text)

@@ -5,7 +5,7 @@ Invariant: a move that is not in a table raises ``IllegalTransition``; there is 
 
 from __future__ import annotations
 
-from agentstate.core.model import RunState, SessionStatus, State
+from agentstate.core.model import ApprovalState, RunState, SessionStatus, State
 from agentstate.errors import IllegalTransition
 
 STEP: dict[State, frozenset[State]] = {
@@ -14,6 +14,8 @@ STEP: dict[State, frozenset[State]] = {
     State.FAILED: frozenset({State.IN_FLIGHT}),
     State.INTERRUPTED: frozenset({State.IN_FLIGHT}),
     State.COMPLETED: frozenset(),
+    # A question that waits for a person before it is sent; where it is refused, the refusal is its answer.
+    State.HELD: frozenset({State.IN_FLIGHT, State.COMPLETED}),
 }
 
 RUN: dict[RunState, frozenset[RunState]] = {
@@ -25,6 +27,17 @@ RUN: dict[RunState, frozenset[RunState]] = {
 
 SESSION: dict[SessionStatus, frozenset[SessionStatus]] = {
     status: frozenset(other for other in SessionStatus if other is not status) for status in SessionStatus
+}
+
+# The first decision is the only one, unless what governs the call becomes stricter before it is used.
+_DECIDED = frozenset(set(ApprovalState) - {ApprovalState.PENDING})
+APPROVAL: dict[ApprovalState, frozenset[ApprovalState]] = {
+    ApprovalState.PENDING: _DECIDED,
+    ApprovalState.APPROVED: frozenset({ApprovalState.PENDING}),
+    ApprovalState.EDITED: frozenset({ApprovalState.PENDING}),
+    ApprovalState.REUSED: frozenset(),
+    ApprovalState.REJECTED: frozenset(),
+    ApprovalState.EXPIRED: frozenset(),
 }
 
 
@@ -39,4 +52,11 @@ def move_run(now: RunState, to: RunState) -> RunState:
     """``to``, or ``IllegalTransition``."""
     if to is not now and to not in RUN[now]:
         raise IllegalTransition(f"a run cannot go from {now} to {to}")
+    return to
+
+
+def move_approval(now: ApprovalState, to: ApprovalState) -> ApprovalState:
+    """``to``, or ``IllegalTransition``."""
+    if to not in APPROVAL[now]:
+        raise IllegalTransition(f"an approval cannot go from {now} to {to}")
     return to

@@ -6,7 +6,7 @@ makes anew is a named tuple: made in a sixth of the time that a frozen dataclass
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ class State(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    HELD = "held"
 
 
 class SessionStatus(StrEnum):
@@ -136,13 +137,18 @@ class Fingerprint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call that a model's answer proposes. ``arguments`` is the text as the model wrote it."""
+    """A tool call that a model's answer proposes. ``arguments`` is the text as the model wrote it.
+
+    ``also``: other names under which some client may run it, where a stream tells the name in pieces. Clients add such
+    pieces up differently; policies rule on every reading. ``name`` empty: it cannot be told what is called.
+    """
 
     choice: int
     index: int
     call_id: str
     name: str
     arguments: str
+    also: tuple[str, ...] = field(default=(), compare=False)
 
 
 class Verdict(NamedTuple):
@@ -189,6 +195,7 @@ class Entry:
     ``retry_key``: digest of the idempotency key of its request. ``broken``: its tool arguments do not parse. ``tries``:
     how often the request had been sent to get it, as far as this proxy knows. ``fresh``: it was completed a moment ago,
     and the proxy has been up since. ``lost``: the proxy ended before it was known whether the run's reader had it all.
+    ``unreleased``: a person has yet to decide about its answer, so nobody has it.
     """
 
     step: int
@@ -211,3 +218,85 @@ class Entry:
     tries: int = 0
     fresh: bool = False
     lost: bool = False
+    unreleased: bool = False
+
+
+class Action(StrEnum):
+    """What a policy does with a tool call, mildest first."""
+
+    ALLOW = "allow"
+    HOLD = "hold"
+    DENY = "deny"
+
+
+class OnReject(StrEnum):
+    """How an agent hears that a call was refused.
+
+    ``message``: the call is replaced by a text turn; ``continue``: the model is told, and its next answer is given;
+    ``error``: a refusal with status 403, or an error event.
+    """
+
+    MESSAGE = "message"
+    CONTINUE = "continue"
+    ERROR = "error"
+
+
+class Release(StrEnum):
+    """How an answer that was held is given: as it came or with edited calls, with a text in the place of refused calls,
+    by what the model says to the refusal, or as an error."""
+
+    HELD = "held"
+    ANSWER = "answer"
+    MESSAGE = "message"
+    CONTINUE = "continue"
+    ERROR = "error"
+
+
+class ApprovalKind(StrEnum):
+    """What a person is asked about: a proposed call, a request before it is sent, a call that seems to have been made
+    already, a call of which it is not known whether it was made."""
+
+    CALL = "call"
+    REQUEST = "request"
+    DUPLICATE = "duplicate"
+    DOUBT = "doubt"
+
+
+class ApprovalState(StrEnum):
+    """State of an approval; legal moves are in ``core.lifecycle``. ``reused``: the recorded result of an equal call is
+    given instead of making the call."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    EDITED = "edited"
+    REUSED = "reused"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one proposed call of an answer; ``choice`` and ``index`` as in ``ToolCall``.
+
+    ``arguments``: the JSON text of an object, which replaces the proposed one; ``None``: the call is taken out.
+    """
+
+    choice: int
+    index: int
+    arguments: str | None = None
+
+
+class OfferedTool(NamedTuple):
+    """A tool that a request offers the model. ``schema``: JSON text of the schema of its arguments; empty: none."""
+
+    name: str
+    schema: str = ""
+
+
+class ToolResult(NamedTuple):
+    """The result of a call as a request carries it back. ``content``: as the agent wrote it, JSON text or plain text;
+    ``failed``: it is marked as an error."""
+
+    call_id: str
+    content: str
+    failed: bool = False

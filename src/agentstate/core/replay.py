@@ -146,7 +146,8 @@ def _retried(ask: Ask, run: int, mine: list[Entry]) -> Decision | None:
     if not ask.retry:
         return None
     growing = [entry for entry in mine if entry.live]
-    lost = [entry for entry in growing if not entry.watched] or [entry for entry in mine if entry.cut]
+    lost = [entry for entry in growing if not entry.watched]
+    lost = lost or [entry for entry in mine if entry.cut or (entry.unreleased and not entry.watched)]
     if lost:
         return _give(lost[0], again=True)
     if len(mine) != 1:
@@ -161,6 +162,8 @@ def _retried(ask: Ask, run: int, mine: list[Entry]) -> Decision | None:
 def _orphan(mine: list[Entry]) -> Decision | None:
     """An answer of this run that never reached its reader."""
     for entry in mine:
+        if entry.unreleased and not entry.watched:
+            return Replay(entry.step, again=True)
         if entry.live and not entry.watched:
             return Follow(entry.step, again=True)
         if entry.cut and not entry.live:
@@ -182,7 +185,7 @@ def _failed_here(mine: list[Entry]) -> Decision | None:
 def _recorded(ask: Ask, run: int, known: tuple[Entry, ...]) -> Decision | None:
     """The first step of an earlier life that this run has not been given. The step number breaks ties only."""
     open_ = [entry for entry in known if not entry.mine and not entry.excluded and entry.run < run]
-    usable = [entry for entry in open_ if not (entry.live and entry.watched)]
+    usable = [entry for entry in open_ if not ((entry.live or entry.unreleased) and entry.watched)]
     if ask.hint is not None and len({entry.hint for entry in usable}) > 1:
         usable.sort(key=lambda entry: entry.hint != ask.hint)
     for entry in usable:

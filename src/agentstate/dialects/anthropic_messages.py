@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, TypeGuard
 
 import msgspec
 
-from agentstate.core.model import Call, Item, Shape, Verdict
-from agentstate.dialects import anthropic_shape, volatile
+from agentstate.core.model import Call, Change, Item, OfferedTool, Shape, ToolResult, Verdict
+from agentstate.dialects import anthropic_amend, anthropic_shape, volatile
 from agentstate.dialects import query as query_of
 from agentstate.dialects.anthropic_answer import StreamGate, anthropic_error, event, judge_plain
 from agentstate.dialects.base import (
@@ -55,7 +55,7 @@ class _Frame(msgspec.Struct, frozen=True):
 
 
 class AnthropicMessages:
-    """The dialect; see ``dialects.base.Dialect``."""
+    """The dialect; see ``dialects.base.Dialect`` and ``dialects.base.Amending``."""
 
     name = "anthropic_messages"
     provider = "anthropic"
@@ -136,6 +136,18 @@ class AnthropicMessages:
 
     def convert(self, recorded: Shape, asked: Shape, body: bytes) -> bytes:
         return anthropic_shape.convert(recorded, asked, body)
+
+    def offered(self, call: Call) -> tuple[OfferedTool, ...]:
+        return anthropic_amend.offered(call)
+
+    def results(self, call: Call) -> tuple[ToolResult, ...]:
+        return anthropic_amend.results(call)
+
+    def amended(self, call: Call, shape: Shape, body: bytes, changes: Sequence[Change], said: str) -> bytes:
+        return anthropic_amend.amended(shape, body, changes, said)
+
+    def continued(self, call: Call, shape: Shape, body: bytes, results: Sequence[ToolResult]) -> bytes:
+        return anthropic_amend.continued(call, shape, body, results)
 
     def content_type(self, shape: Shape) -> str:
         return "text/event-stream; charset=utf-8" if shape.stream else "application/json"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from agentstate.core.model import Call, Item, Shape, Verdict
+from agentstate.core.model import Call, Change, Item, OfferedTool, Shape, ToolResult, Verdict
 from agentstate.errors import AgentStateError, BadRequest
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -74,9 +74,37 @@ class Filling(Protocol):
         ...
 
 
+class Amending(Protocol):
+    """A dialect whose answers may propose calls that the agent is to make: what the gate needs of it. Pure."""
+
+    def offered(self, call: Call) -> tuple[OfferedTool, ...]:
+        """The tools that the request offers the model and the agent is to run, in order."""
+        ...
+
+    def results(self, call: Call) -> tuple[ToolResult, ...]:
+        """The results of calls that the request carries, in order: those after the last answer of the model."""
+        ...
+
+    def amended(self, call: Call, shape: Shape, body: bytes, changes: Sequence[Change], said: str) -> bytes:
+        """A finished answer (``body``, recorded in ``shape``) with calls edited or taken out.
+
+        ``said``: not empty: a text that the model says in their place, after what it said before. What ``gate`` would
+        show before the commit stays as it is, byte for byte, at the beginning; so does every event or member that
+        concerns none of the changes. The result is a finished answer: places of calls have no gaps, and a choice that
+        has no call left ends like one that had none.
+        """
+        ...
+
+    def continued(self, call: Call, shape: Shape, body: bytes, results: Sequence[ToolResult]) -> bytes:
+        """The body of the request that goes on from an answer: the question's, the answer's message as it came, and
+        the results; one for each of its calls. Asks for the shape that the question asked for."""
+        ...
+
+
 class Dialect(Protocol):
     """A wire format, pure. Paths are normalised (see ``Call``). ``provider``: the kind of provider that speaks it, one
-    of the values of the setting ``providers.NAME.dialects``."""
+    of the values of the setting ``providers.NAME.dialects``. A dialect may also have ``early_heartbeat``, bytes: what
+    may be sent to keep a client waiting before a stream of which its gates know no heartbeat yet."""
 
     name: str
     provider: str

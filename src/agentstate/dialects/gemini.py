@@ -8,14 +8,14 @@ call ids are found in both spellings, as one client keeps to one spelling.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from agentstate.core.model import Call, Item, Shape, Verdict
-from agentstate.dialects import gemini_shape, volatile
+from agentstate.core.model import Call, Change, Item, OfferedTool, Shape, ToolResult, Verdict
+from agentstate.dialects import gemini_amend, gemini_results, gemini_shape, volatile
 from agentstate.dialects import query as query_of
 from agentstate.dialects.base import (
     Blanked,
@@ -73,7 +73,7 @@ def _read(path: str) -> str:
 
 
 class Gemini:
-    """The dialect; see ``dialects.base.Dialect``."""
+    """The dialect; see ``dialects.base.Dialect`` and ``dialects.base.Amending``."""
 
     name = "gemini"
     provider = "gemini"
@@ -146,6 +146,18 @@ class Gemini:
 
     def convert(self, recorded: Shape, asked: Shape, body: bytes) -> bytes:
         return gemini_shape.convert(recorded, asked, body)
+
+    def offered(self, call: Call) -> tuple[OfferedTool, ...]:
+        return gemini_results.offered(call)
+
+    def results(self, call: Call) -> tuple[ToolResult, ...]:
+        return gemini_results.results(call)
+
+    def amended(self, call: Call, shape: Shape, body: bytes, changes: Sequence[Change], said: str) -> bytes:
+        return gemini_amend.amended(shape, body, changes, said)
+
+    def continued(self, call: Call, shape: Shape, body: bytes, results: Sequence[ToolResult]) -> bytes:
+        return gemini_results.continued(call, shape, body, results)
 
     def content_type(self, shape: Shape) -> str:
         return "text/event-stream" if shape.stream and not shape.array else "application/json; charset=UTF-8"

@@ -6,14 +6,14 @@ held until the commit. A stream is asked for unless the request says ``stream: f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from agentstate.core.model import Call, Item, Shape, ToolCall, Verdict
-from agentstate.dialects import ollama_shape, volatile
+from agentstate.core.model import Call, Change, Item, OfferedTool, Shape, ToolCall, ToolResult, Verdict
+from agentstate.dialects import ollama_amend, ollama_shape, openai_follow, volatile
 from agentstate.dialects import query as query_of
 from agentstate.dialects.base import (
     UNREADABLE,
@@ -66,7 +66,7 @@ class OllamaChat:
     def _parsed(self, method: str, path: str, body: bytes, fields: Fields) -> Call:
         shape = Shape(fields.get("stream") != b"false")
         raws = {name: raw for name, raw in sorted(fields.items()) if raw != b"null"}
-        if path.partition("?")[0].endswith("generate"):
+        if _is_generate(path):
             prompt, array = raws.pop("prompt", b""), b""
         else:
             prompt, array = b"", raws.pop("messages", b"")
@@ -123,8 +123,28 @@ class OllamaChat:
         reading.read(body)
         return reading.verdict("answer")
 
+    def _calls(self, shape: Shape, body: bytes) -> tuple[ToolCall, ...]:
+        reading = _Reading()
+        for line in body.split(b"\n") if shape.stream else [body]:
+            if line.strip():
+                reading.read(line)
+        return reading.verdict("answer").calls
+
     def convert(self, recorded: Shape, asked: Shape, body: bytes) -> bytes:
         return ollama_shape.convert(recorded, asked, body)
+
+    def offered(self, call: Call) -> tuple[OfferedTool, ...]:
+        return openai_follow.offered(call.body) if not _is_generate(call.path) else ()
+
+    def results(self, call: Call) -> tuple[ToolResult, ...]:
+        return openai_follow.results(call) if not _is_generate(call.path) else ()
+
+    def amended(self, call: Call, shape: Shape, body: bytes, changes: Sequence[Change], said: str) -> bytes:
+        return ollama_amend.amended(shape.stream, body, self._calls(shape, body), changes, said)
+
+    def continued(self, call: Call, shape: Shape, body: bytes, results: Sequence[ToolResult]) -> bytes:
+        plain = self.convert(shape, Shape(), body)
+        return ollama_amend.continued(call.body, plain, self._calls(Shape(), plain), results)
 
     def content_type(self, shape: Shape) -> str:
         return "application/x-ndjson" if shape.stream else "application/json; charset=utf-8"
@@ -134,6 +154,11 @@ class OllamaChat:
 
     def stream_error(self, error: AgentStateError) -> bytes:
         return ollama_error(error) + b"\n"
+
+
+def _is_generate(path: str) -> bool:
+    """Whether it is the call that only goes on from a text: it knows neither messages nor tools."""
+    return path.partition("?")[0].endswith("generate")
 
 
 def ollama_error(error: AgentStateError) -> bytes:

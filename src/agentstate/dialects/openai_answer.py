@@ -6,6 +6,9 @@ Invariant: an answer is finished only when every choice has a finish reason and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
@@ -13,20 +16,25 @@ import msgspec
 from agentstate.core.model import ToolCall, Verdict
 from agentstate.dialects import sse
 from agentstate.dialects.base import UNREADABLE
+from agentstate.dialects.openai_signs import signs_call
+from agentstate.dialects.splice import value_of
 
-_LEGACY_ID = "function"
+LEGACY_ID = "function"  # the call id and the index by which the one call of the legacy form is known
+LEGACY_INDEX = -1
 _CUT_BY_LIMIT = frozenset({"length", "content_filter"})
 
 
 class _Delta(msgspec.Struct):
     tool_calls: list[dict[str, Any]] | None = None
     function_call: dict[str, Any] | None = None
+    reasoning_details: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Choice(msgspec.Struct):
     index: int = 0
     delta: _Delta | None = None
     finish_reason: str | None = None
+    message: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Chunk(msgspec.Struct):
@@ -38,12 +46,124 @@ class _Chunk(msgspec.Struct):
 
 _decode_chunk = msgspec.json.Decoder(_Chunk)
 _NOTHING = (b"", b"null")
+# Something at a place of a call that is no call: taken for one whose name cannot be told, so that policies hold it.
+_ODD: dict[str, Any] = {"function": "odd"}
+
+
+class _Growing:
+    """One call of a stream, as its pieces have told it so far."""
+
+    __slots__ = ("arguments", "custom", "id", "input", "joined", "name", "names", "odd", "plain")
+
+    def __init__(self, joined: str) -> None:
+        """``joined``: the name that a client which adds up all calls of one index has before this call begins."""
+        self.id = self.name = self.arguments = self.input = ""
+        self.names: list[str] = []
+        self.joined = joined
+        self.plain = self.custom = self.odd = False
+
+    def add(self, call: dict[str, Any]) -> None:
+        self.id = self.id or str(call.get("id") or "")
+        function, custom = call.get("function"), call.get("custom")
+        self.odd = self.odd or any(part and not isinstance(part, dict) for part in (function, custom))
+        if isinstance(function, dict):
+            self.plain = True
+            self._called(function.get("name"))
+            self.arguments += text_of(function.get("arguments"))
+        if isinstance(custom, dict):
+            self.custom = True
+            self._called(custom.get("name"))
+            self.input += text_of(custom.get("input"))
+
+    def _called(self, name: Any) -> None:
+        if name and not isinstance(name, str):
+            self.odd = True
+        elif name:
+            self.names.append(name)
+            self.name = grown_name(self.name, name)
+
+    def whole(self, choice: int, index: int) -> ToolCall:
+        if self.odd or (self.plain and self.custom):
+            return ToolCall(choice, index, self.id, "", self.arguments or custom_arguments(self.input))
+        readings = ("".join(self.names), *self.names[:1], *self.names[-1:], self.joined + self.name)
+        also = tuple(dict.fromkeys(name for name in readings if name != self.name))
+        arguments = custom_arguments(self.input) if self.custom else self.arguments
+        return ToolCall(choice, index, self.id, self.name, arguments, also)
+
+
+class GrowingCalls:
+    """The tool calls of a stream as they grow from piece to piece, by (choice, place).
+
+    The place is the index that the provider gives, unless it gives one to several calls: a piece with a new id and a
+    name begins a call of its own, whatever its index.
+    """
+
+    __slots__ = ("_at", "_calls")
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int, int], _Growing] = {}
+        self._at: dict[tuple[int, int], int] = {}  # (choice, index as the provider gives it) -> place
+
+    def add(self, choice: int, call: dict[str, Any]) -> tuple[int, int]:
+        """Take note of a piece of a call; the (choice, place) of the call that it belongs to."""
+        index = call.get("index")
+        joined = ""
+        if isinstance(index, int):
+            at = self._at.get((choice, index))
+            known = None if at is None else self._calls[choice, at]
+            if known is None or _begins(known, call):
+                # What a client that goes by the index alone takes for one call, as far as nothing tells the two apart.
+                joined = "" if known is None or known.arguments or known.input else known.joined + known.name
+                at = index if (choice, index) not in self._calls else self._last(choice) + 1
+            self._at[choice, index] = place = at if at is not None else index
+        else:
+            place = self._unnumbered(choice, call)
+        if (choice, place) not in self._calls:
+            self._calls[choice, place] = _Growing(joined)
+        self._calls[choice, place].add(call)
+        return choice, place
+
+    def whole(self) -> tuple[ToolCall, ...]:
+        return tuple(call.whole(*place) for place, call in sorted(self._calls.items(), key=itemgetter(0)))
+
+    def _last(self, choice: int) -> int:
+        return max((place for at, place in self._calls if at == choice), default=-1)
+
+    def _unnumbered(self, choice: int, call: dict[str, Any]) -> int:
+        # Some providers send whole calls without an index: a new id starts a new call.
+        call_id = call.get("id") or ""
+        mine = [key for key in self._calls if key[0] == choice]
+        same = [key for key in mine if self._calls[key].id == call_id]
+        last = self._last(choice)
+        begins = bool(call_id) or _names(call)
+        return same[-1][1] if same and call_id else (last if not begins and mine else last + 1)
+
+
+def _names(call: dict[str, Any]) -> bool:
+    """Whether a piece of a call tells a name, or a part of one."""
+    return any(isinstance(part, dict) and part.get("name") for part in (call.get("function"), call.get("custom")))
+
+
+def _begins(known: _Growing, call: dict[str, Any]) -> bool:
+    """Whether a piece of a call with a known index is the beginning of another call nonetheless."""
+    call_id = str(call.get("id") or "")
+    return bool(call_id) and call_id != known.id and bool(known.id or known.name) and _names(call)
+
+
+def grown_name(old: str, new: str) -> str:
+    """A tool's name with another piece of it. Some providers send it in pieces, others all of it with every piece."""
+    return old if new == old else old + new
+
+
+def custom_arguments(text: str) -> str:
+    """The input of a custom tool, which is free text, as arguments."""
+    return msgspec.json.encode({"input": text}).decode()
 
 
 class StreamGate(sse.Holding):
     """Reads a chat stream event by event; see ``dialects.base.Gate``."""
 
-    __slots__ = ("_calls", "_choices", "_done", "_fault", "_finish", "_model", "_seen", "_usage")
+    __slots__ = ("_calls", "_choices", "_done", "_fault", "_finish", "_messages", "_model", "_seen", "_usage")
 
     def __init__(self, choices: int = 1) -> None:
         super().__init__()
@@ -54,7 +174,8 @@ class StreamGate(sse.Holding):
         self._usage = b""
         self._finish: dict[int, str] = {}
         self._seen: set[int] = set()
-        self._calls: dict[tuple[int, int], dict[str, str]] = {}
+        self._calls = GrowingCalls()
+        self._messages: list[ToolCall] = []  # calls in messages, where a stream should have deltas
 
     @property
     def done(self) -> bool:
@@ -62,10 +183,7 @@ class StreamGate(sse.Holding):
 
     def finish(self) -> Verdict:
         self._read_rest()
-        calls = tuple(
-            ToolCall(choice, index, call["id"], call["name"], call["arguments"])
-            for (choice, index), call in sorted(self._calls.items())
-        )
+        calls = _with_more(self._calls.whole(), self._messages)
         finish = tuple(self._finish.get(choice, "") for choice in sorted(self._seen))
         unreadable, broken = _unreadable(calls, self._finish)
         fault = self._fault or self._unfinished() or unreadable
@@ -122,32 +240,22 @@ class StreamGate(sse.Holding):
             if choice.delta.tool_calls:
                 free = False
                 for call in choice.delta.tool_calls:
-                    self._tool(choice.index, call)
+                    self._calls.add(choice.index, call)
             if choice.delta.function_call:
                 free = False
-                self._tool(choice.index, {"index": -1, "id": _LEGACY_ID, "function": choice.delta.function_call})
+                self._calls.add(choice.index, legacy_call(choice.delta.function_call))
+            if signs_call(choice.delta.reasoning_details):
+                free = False
+        if bytes(choice.message) not in _NOTHING:
+            message = value_of(bytes(choice.message))
+            free = self._message(choice.index, "odd" if message is None else message) and free
         return free
 
-    def _tool(self, choice: int, call: dict[str, Any]) -> None:
-        index = call.get("index")
-        call_id = call.get("id") or ""
-        if not isinstance(index, int):
-            # Some providers send whole calls without an index: a new id starts a new call.
-            mine = [key for key in self._calls if key[0] == choice]
-            same = [key for key in mine if self._calls[key]["id"] == call_id]
-            last = max((key[1] for key in mine), default=-1)
-            function = call.get("function")
-            begins = bool(call_id) or (isinstance(function, dict) and bool(function.get("name")))
-            index = same[-1][1] if same and call_id else (last if not begins and mine else last + 1)
-        known = self._calls.setdefault((choice, index), {"id": "", "name": "", "arguments": "", "custom": ""})
-        known["id"] = known["id"] or str(call_id)
-        function = call.get("function")
-        if isinstance(function, dict):
-            known["name"] = known["name"] or str(function.get("name") or "")
-            known["arguments"] += text_of(function.get("arguments"))
-        custom = call.get("custom")
-        if isinstance(custom, dict):
-            known["name"] = known["name"] or str(custom.get("name") or "")
+    def _message(self, choice: int, message: Any) -> bool:
+        """Take note of a whole message in a stream; whether it may be shown before the commit."""
+        calls = _calls_of(choice, message)
+        self._messages.extend(calls)
+        return not calls
 
     def _read_odd(self, data: bytes) -> bool:
         """A JSON event whose fields have unusual types: held, and judged by what is usual in it."""
@@ -162,29 +270,42 @@ class StreamGate(sse.Holding):
         if error:
             self._fault = self._fault or f"the provider broke off: {str(error)[:500]}"
             return False
-        for choice in value.get("choices") or ():
-            if isinstance(choice, dict):
-                place = choice.get("index")
-                index = place if isinstance(place, int) else 0
-                self._seen.add(index)
-                if choice.get("finish_reason") is not None:
-                    self._finish[index] = str(choice["finish_reason"])
-                delta = choice.get("delta")
-                for call in _proposed(delta) if isinstance(delta, dict) else ():
-                    self._tool(index, call)
+        choices = value.get("choices") or []
+        for choice in choices if isinstance(choices, list) else ["odd"]:
+            if choice is not None:
+                self._odd_choice(choice if isinstance(choice, dict) else {"delta": "odd"})
         if value.get("usage"):
             self._usage = msgspec.json.encode(value["usage"])
         return False
 
+    def _odd_choice(self, choice: dict[str, Any]) -> None:
+        place = choice.get("index")
+        index = place if isinstance(place, int) else 0
+        self._seen.add(index)
+        if choice.get("finish_reason") is not None:
+            self._finish[index] = str(choice["finish_reason"])
+        for call in _proposed(choice.get("delta")):
+            self._calls.add(index, call)
+        self._message(index, choice.get("message"))
 
-def _proposed(delta: dict[str, Any]) -> list[dict[str, Any]]:
+
+def _proposed(delta: Any) -> list[dict[str, Any]]:
     """The tool calls of a delta, the legacy one among them, in the form of tool calls."""
-    calls = delta.get("tool_calls")
-    found = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-    legacy = delta.get("function_call")
-    if isinstance(legacy, dict):
-        found.append({"index": -1, "id": _LEGACY_ID, "function": legacy})
+    if not isinstance(delta, dict):
+        return [_ODD] if delta else []
+    calls, legacy = delta.get("tool_calls") or (), delta.get("function_call")
+    found = [
+        call if isinstance(call, dict) else _ODD
+        for call in (calls if isinstance(calls, list) else (_ODD,) * bool(calls))
+    ]
+    if legacy:
+        found.append(legacy_call(legacy) if isinstance(legacy, dict) else _ODD)
     return found
+
+
+def legacy_call(function: dict[str, Any]) -> dict[str, Any]:
+    """The one call of the legacy form, as a tool call."""
+    return {"index": LEGACY_INDEX, "id": LEGACY_ID, "function": function}
 
 
 def text_of(arguments: Any) -> str:
@@ -233,7 +354,7 @@ def judge_plain(body: bytes) -> Verdict:
             return Verdict(f"choice {place} of the answer is not finished")
         finish[place] = str(choice["finish_reason"])
         message = choice.get("message")
-        calls.extend(_calls_of(place, message if isinstance(message, dict) else {}))
+        calls.extend(_with_more(_calls_of(place, message), _calls_of(place, choice.get("delta"))))
     model, usage = value.get("model"), value.get("usage")
     unreadable, broken = _unreadable(tuple(calls), finish)
     return Verdict(
@@ -246,17 +367,31 @@ def judge_plain(body: bytes) -> Verdict:
     )
 
 
-def _calls_of(choice: int, message: dict[str, Any]) -> list[ToolCall]:
-    found = []
-    for index, call in enumerate(message.get("tool_calls") or ()):
-        if not isinstance(call, dict):
-            continue
-        function = call.get("function") if isinstance(call.get("function"), dict) else None
-        named = function or call.get("custom") or {}
-        name = str(named.get("name") or "") if isinstance(named, dict) else ""
-        arguments = text_of(function.get("arguments")) if function else ""
-        found.append(ToolCall(choice, index, str(call.get("id") or ""), name, arguments))
-    legacy = message.get("function_call")
-    if isinstance(legacy, dict):
-        found.append(ToolCall(choice, -1, _LEGACY_ID, str(legacy.get("name") or ""), text_of(legacy.get("arguments"))))
+def _calls_of(choice: int, message: Any) -> list[ToolCall]:
+    """The calls of a whole message; what is no call at a place of one is a call whose name cannot be told."""
+    if not isinstance(message, dict):
+        return [_call(choice, 0, _ODD)] if message else []
+    calls, legacy = message.get("tool_calls") or (), message.get("function_call")
+    if not isinstance(calls, list):
+        calls = (_ODD,) if calls else ()
+    found = [_call(choice, index, call) for index, call in enumerate(calls) if call is not None]
+    if legacy or isinstance(legacy, dict):
+        found.append(_call(choice, LEGACY_INDEX, legacy_call(legacy)))
     return found
+
+
+def _call(choice: int, index: int, call: Any) -> ToolCall:
+    growing = _Growing("")
+    growing.add(call if isinstance(call, dict) else _ODD)
+    return growing.whole(choice, index)
+
+
+def _with_more(calls: Sequence[ToolCall], more: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """``calls`` and those of ``more`` that repeat none of them, at places of their own."""
+    found = list(calls)
+    for call in more:
+        if not any((call.choice, call.call_id, call.name, call.arguments)
+                   == (one.choice, one.call_id, one.name, one.arguments) for one in found):  # fmt: skip
+            place = max((one.index for one in found if one.choice == call.choice), default=-1) + 1
+            found.append(replace(call, index=place))
+    return tuple(sorted(found, key=attrgetter("choice", "index")))

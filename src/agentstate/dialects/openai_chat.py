@@ -6,14 +6,14 @@ Invariant: two bodies have the same canonical parts exactly when no provider cou
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from agentstate.core.model import Call, Item, Shape, Verdict
-from agentstate.dialects import openai_ids, openai_shape, sse, volatile
+from agentstate.core.model import Call, Change, Item, OfferedTool, Shape, ToolResult, Verdict
+from agentstate.dialects import openai_amend, openai_follow, openai_ids, openai_shape, sse, volatile
 from agentstate.dialects import query as query_of
 from agentstate.dialects.base import (
     Blanked,
@@ -113,6 +113,18 @@ class OpenAIChat:
 
     def filled(self, shape: Shape, body: bytes, make: Callable[[], str]) -> bytes:
         return openai_ids.filled_stream(body, make) if shape.stream else openai_ids.filled_plain(body, make)
+
+    def offered(self, call: Call) -> tuple[OfferedTool, ...]:
+        return openai_follow.offered(call.body)
+
+    def results(self, call: Call) -> tuple[ToolResult, ...]:
+        return openai_follow.results(call)
+
+    def amended(self, call: Call, shape: Shape, body: bytes, changes: Sequence[Change], said: str) -> bytes:
+        return openai_amend.amended(shape.stream, body, changes, said)
+
+    def continued(self, call: Call, shape: Shape, body: bytes, results: Sequence[ToolResult]) -> bytes:
+        return openai_follow.continued(call.body, self.convert(shape, Shape(), body), results)
 
     def content_type(self, shape: Shape) -> str:
         return "text/event-stream; charset=utf-8" if shape.stream else "application/json"

@@ -7,14 +7,15 @@ What the provider holds for later requests is a part of its answer: ``store`` an
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from agentstate.core.model import Call, Item, Shape, Verdict
+from agentstate.core.model import Call, Change, Item, OfferedTool, Shape, ToolResult, Verdict
 from agentstate.dialects import query as query_of
-from agentstate.dialects import responses_shape, volatile
+from agentstate.dialects import responses_amend, responses_results, responses_shape, sse, volatile
 from agentstate.dialects.base import (
     Blanked,
     Cache,
@@ -63,6 +64,7 @@ class OpenAIResponses:
 
     name = "openai_responses"
     provider = "openai"
+    early_heartbeat = sse.KEEP_ALIVE  # a comment, which clients skip; where it can, the gate says more
 
     def parse(self, method: str, path: str, body: bytes, query: str = "") -> Call:
         path = query_of.asked(path, query, self.provider)
@@ -132,6 +134,18 @@ class OpenAIResponses:
 
     def convert(self, recorded: Shape, asked: Shape, body: bytes) -> bytes:
         return responses_shape.convert(recorded, asked, body)
+
+    def offered(self, call: Call) -> tuple[OfferedTool, ...]:
+        return responses_results.offered(call)
+
+    def results(self, call: Call) -> tuple[ToolResult, ...]:
+        return responses_results.results(call)
+
+    def amended(self, call: Call, shape: Shape, body: bytes, changes: Sequence[Change], said: str) -> bytes:
+        return responses_amend.amended(call, shape, body, changes, said)
+
+    def continued(self, call: Call, shape: Shape, body: bytes, results: Sequence[ToolResult]) -> bytes:
+        return responses_results.continued(call, shape, body, results)
 
     def content_type(self, shape: Shape) -> str:
         return "text/event-stream; charset=utf-8" if shape.stream else "application/json"

@@ -11,9 +11,10 @@ import msgspec
 
 from agentstate.core.model import Shape
 from agentstate.dialects import sse
+from agentstate.dialects.openai_answer import GrowingCalls, grown_name
 
 # Parts of a streamed message that are named whole rather than grown piece by piece.
-_WHOLE = frozenset({"role", "id", "type", "name", "index", "expires_at", "format", "signature"})
+_WHOLE = frozenset({"role", "id", "type", "index", "expires_at", "format", "signature"})
 _DONE = sse.encode(b"[DONE]")
 
 
@@ -60,6 +61,7 @@ def to_plain(body: bytes) -> bytes:
     """The chunks of a stream added up to a completion object."""
     whole: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
+    growing = GrowingCalls()
     for event in sse.events(body):
         data = sse.data_of(event)
         if data is None or data.strip() == b"[DONE]":
@@ -71,7 +73,7 @@ def to_plain(body: bytes) -> bytes:
             if value not in (None, "", 0) or key not in whole:
                 whole[key] = value
         for part in chunk.get("choices") or ():
-            _add_choice(choices.setdefault(part.get("index") or 0, {}), part)
+            _add_choice(choices.setdefault(part.get("index") or 0, {}), part, growing)
     whole["object"] = "chat.completion"
     whole["choices"] = [_finished(index, choices[index]) for index in sorted(choices)]
     if whole.get("usage") is None:
@@ -80,13 +82,14 @@ def to_plain(body: bytes) -> bytes:
     return msgspec.json.encode(whole)
 
 
-def _add_choice(choice: dict[str, Any], part: dict[str, Any]) -> None:
+def _add_choice(choice: dict[str, Any], part: dict[str, Any], growing: GrowingCalls) -> None:
     message = choice.setdefault("message", {})
     for key, value in (part.get("delta") or {}).items():
         if key == "tool_calls":
             calls = message.setdefault("tool_calls", {})
             for call in value or ():
-                _grow(calls.setdefault(_place(call, calls), {}), {k: v for k, v in call.items() if k != "index"})
+                _, place = growing.add(part.get("index") or 0, call)
+                _grow(calls.setdefault(place, {}), {k: v for k, v in call.items() if k != "index"})
         else:
             message[key] = _grown(message.get(key), value, key)
     for key, value in part.items():
@@ -96,13 +99,6 @@ def _add_choice(choice: dict[str, Any], part: dict[str, Any]) -> None:
             choice[key] = _grown(choice.get(key), value, key)
         elif value is not None or key not in choice:
             choice[key] = value
-
-
-def _place(call: dict[str, Any], calls: dict[int, Any]) -> int:
-    index = call.get("index")
-    if isinstance(index, int):
-        return index
-    return max(calls, default=-1) + (1 if call.get("id") or not calls else 0)
 
 
 def _grow(whole: dict[str, Any], part: dict[str, Any]) -> None:
@@ -115,6 +111,8 @@ def _grown(old: Any, new: Any, key: str) -> Any:
     if new is None or old is None:
         return old if new is None else new
     if isinstance(old, str) and isinstance(new, str):
+        if key == "name":
+            return grown_name(old, new)
         return (old or new) if key in _WHOLE else old + new
     if isinstance(old, list) and isinstance(new, list):
         return _extended(old, new)

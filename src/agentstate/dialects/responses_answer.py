@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -18,26 +17,26 @@ import msgspec
 from agentstate.core.model import Call, ToolCall, Verdict
 from agentstate.dialects import sse
 from agentstate.dialects.base import UNREADABLE, list_of
+from agentstate.dialects.openai_answer import custom_arguments
 from agentstate.dialects.responses_event import encoded, failed_events
+from agentstate.dialects.responses_items import identity, merged
 from agentstate.errors import AgentStateError
 
-# Items that the agent itself is to act on. Of others whose name ends so, ``is_for_agent`` judges by their call id.
-FOR_AGENT = frozenset(
-    {
-        "function_call", "custom_tool_call", "mcp_approval_request", "local_shell_call", "computer_call",
-        "apply_patch_call",
-    }
-)  # fmt: skip
+# Items that the agent itself is to act on. ``is_for_agent`` judges others whose name ends so.
+FOR_AGENT = frozenset({"function_call", "custom_tool_call", "mcp_approval_request", "local_shell_call", "computer_call",
+                       "apply_patch_call"})  # fmt: skip
 # Items that the provider runs by itself.
 FOR_PROVIDER = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
 )
+_KNOWN = FOR_AGENT | {"tool_search_call", "shell_call"}
 BEGUN = frozenset({"response.created", "response.queued", "response.in_progress"})
 ENDED = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 _TEXT = "response.output_text.delta"  # by far the most frequent event
 _NOTHING = (b"", b"null")
 # Kinds of call whose arguments are JSON text; those of others are free text, or JSON by nature.
-_ARGUED = ("function_call", "mcp_approval_request")
+ARGUED = ("function_call", "mcp_approval_request")
+SAID_IN = ("arguments", "input", "action", "actions", "operation")  # where a call has its arguments: the first there is
 
 
 class Response(msgspec.Struct):
@@ -87,7 +86,7 @@ class ResponsesGate(sse.Holding):
         self._last: Event | None = None  # the event that was read last, where it speaks of the whole response
         self._beat: tuple[bytes, Event] | None = None  # the last of those that was shown
         self._ended: tuple[str, Response] | None = None
-        self._added: set[int] = set()
+        self._added: dict[int, dict[str, Any]] = {}
         self._finished: list[tuple[int, dict[str, Any]]] = []
 
     @property
@@ -114,18 +113,20 @@ class ResponsesGate(sse.Holding):
         if self._ended is None:
             return Verdict("the stream ended before the response was finished")
         kind, response = self._ended
-        items = list(enumerate(items_of(response.output)))
-        if not items:
+        output = items_of(response.output)
+        if not output:
             # Some providers leave the output out of the last event: it is what the stream said before.
-            missing = self._added - {place for place, _ in self._finished}
+            missing = self._added.keys() - {place for place, _ in self._finished}
             if missing and kind == "response.completed":
                 return Verdict(f"the stream ended before output item {min(missing)} was finished")
-        # What an agent may have acted on by an event of its own counts, whether the last event repeats it or not.
-        known = {_identity(item) for _, item in items}
-        items += [
-            (place, item) for place, item in sorted(self._finished, key=itemgetter(0)) if _identity(item) not in known
-        ]
-        return settled(response, items, text_in(response.status) or kind.removeprefix("response."), keeps(self._body))
+        status = text_in(response.status) or kind.removeprefix("response.")
+        items = merged(output, self._finished)
+        # A call that was begun and never ended is one too: its pieces are in the stream, and cannot be taken out.
+        known = {place for place, _ in self._finished}, {identity(item) for item in output}
+        begun = [one for at, one in self._added.items() if at not in known[0] and identity(one) not in known[1]]
+        after = 1 + max((place for place, _ in items), default=-1)
+        items += enumerate(filter(is_for_agent, begun), after)
+        return settled(response, items, status, keeps(self._body))
 
     def heartbeat(self) -> bytes:
         """The last lifecycle event that was shown, as ``response.in_progress``.
@@ -190,7 +191,7 @@ class ResponsesGate(sse.Holding):
             return self._begin(read)
         if kind in ("response.output_item.added", "response.output_item.done"):
             return self._item(kind, read)
-        return not _of_a_call(kind)
+        return not of_a_call(kind)
 
     def _begin(self, read: Event) -> bool:
         if bytes(read.response)[:1] != b"{":
@@ -217,13 +218,8 @@ class ResponsesGate(sse.Holding):
         if kind == "response.output_item.done":
             self._finished.append((place, item))
         else:
-            self._added.add(place)
+            self._added[place] = item
         return not is_for_agent(item)
-
-
-def _identity(item: dict[str, Any]) -> tuple[str, ...]:
-    """What an item and its repetition in the last event have in common; item ids may differ between the two."""
-    return tuple(str(item.get(key)) for key in ("type", "call_id", "name"))
 
 
 def odd_event(data: bytes) -> Event | None:
@@ -237,7 +233,7 @@ def odd_event(data: bytes) -> Event | None:
 
 
 @lru_cache(256)
-def _of_a_call(kind: str) -> bool:
+def of_a_call(kind: str) -> bool:
     """Whether an event, by its name, holds a part of a call that is not the provider's own to run."""
     name, found, _ = kind.removeprefix("response.").partition("_call")
     return bool(found) and name + found not in FOR_PROVIDER
@@ -274,14 +270,12 @@ def is_for_agent(item: dict[str, Any]) -> bool:
     kind = item.get("type")
     if not isinstance(kind, str):
         return False
-    if kind in FOR_AGENT:
-        return True
     if kind == "tool_search_call":
         return item.get("execution") == "client"
     if kind == "shell_call":
         place = item.get("environment")
         return not (isinstance(place, dict) and str(place.get("type")).startswith("container"))
-    return kind.endswith("_call") and kind not in FOR_PROVIDER and bool(item.get("call_id"))
+    return kind in FOR_AGENT or (kind.endswith("_call") and kind not in FOR_PROVIDER)
 
 
 def calls_of(items: Iterable[tuple[int, dict[str, Any]]]) -> tuple[ToolCall, ...]:
@@ -294,11 +288,14 @@ def _call(place: int, item: dict[str, Any]) -> ToolCall:
     call_id = item.get("id") if kind == "mcp_approval_request" else item.get("call_id") or item.get("id")
     name = item.get("name")
     if not isinstance(name, str) or not name:
-        name = kind.removesuffix("_call")
-    said = next(
-        (item[key] for key in ("arguments", "input", "action", "actions", "operation") if item.get(key) is not None), ""
-    )
+        # An unknown kind without a call id may be anything: it has no name, so that policies hold it.
+        name = kind.removesuffix("_call") if kind in _KNOWN or item.get("call_id") else ""
+    key, said = next(((key, item[key]) for key in SAID_IN if item.get(key) is not None), ("", ""))
+    if isinstance(said, list):
+        said = {key: said}  # arguments are an object, for policies and for people
     arguments = said if isinstance(said, str) else json.dumps(said, ensure_ascii=True, separators=(",", ":"))
+    if kind == "custom_tool_call":
+        arguments = custom_arguments(arguments)
     return ToolCall(0, place, str(call_id or ""), name, arguments)
 
 
@@ -321,7 +318,7 @@ def settled(response: Response, items: Sequence[tuple[int, dict[str, Any]]], sta
     if status in ("failed", "cancelled"):
         return Verdict("", model, usage, calls, (status,), failed=_why(response, status))
     if status not in ("completed", "incomplete"):
-        return Verdict(f"the response is not finished: its status is {status or 'missing'}", model, usage)
+        return Verdict(f"the response is not finished: its status is {status or 'missing'}", model, usage, calls)
     fault, broken = _unreadable(items, status)
     details = loaded(response.incomplete_details) if status == "incomplete" else None
     reason = details.get("reason") if isinstance(details, dict) else None
@@ -347,7 +344,7 @@ def _unreadable(items: Iterable[tuple[int, dict[str, Any]]], status: str) -> tup
     """(fault, whether a limit cut arguments) of calls whose arguments should be JSON and are not."""
     for _, item in items:
         arguments = item.get("arguments")
-        if item.get("type") not in _ARGUED or not isinstance(arguments, str) or not arguments.strip():
+        if item.get("type") not in ARGUED or not isinstance(arguments, str) or not arguments.strip():
             continue
         try:
             msgspec.json.decode(arguments)
@@ -368,10 +365,11 @@ def judge_plain(call: Call, body: bytes) -> Verdict:
         return Verdict("the answer is not a JSON object")
     response = _decode_response.decode(body)
     status = text_in(response.status)
+    calls = calls_of(enumerate(items_of(response.output)))
     if value.get("error") and not status:
-        return Verdict(f"the provider answered an error under status 200: {str(value['error'])[:500]}")
+        return Verdict(f"the provider answered an error under status 200: {str(value['error'])[:500]}", calls=calls)
     if value.get("object") not in ("response", "response.compaction"):
-        return Verdict("the answer is not a response object")
+        return Verdict("the answer is not a response object", calls=calls)
     if not isinstance(value.get("output"), list) and status not in ("failed", "cancelled"):
         return Verdict("the answer has no output")
     if value["object"] == "response.compaction":
@@ -380,5 +378,5 @@ def judge_plain(call: Call, body: bytes) -> Verdict:
     if call.background and status in ("queued", "in_progress"):
         kept = keeps(call.body) and value.get("store") is not False
         answer_id = text_in(response.id) if kept else ""
-        return Verdict("", text_in(response.model), finish=("queued",), answer_id=answer_id)
+        return Verdict("", text_in(response.model), calls=calls, finish=("queued",), answer_id=answer_id)
     return settled(response, list(enumerate(items_of(response.output))), status, keeps(call.body))

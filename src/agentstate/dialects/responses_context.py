@@ -120,6 +120,15 @@ def edited(body: bytes, changes: dict[str, bytes | None], whole: bool = False) -
     return "".join([*parts, text[members[-1][3] :]]).encode()
 
 
+def member(body: bytes, name: str) -> bytes:
+    """The bytes of a member of a JSON object, also of one that no strict parser takes; empty: it has none.
+
+    Raises ``ValueError`` when ``body`` is no JSON object.
+    """
+    text = body.decode()
+    return next((text[value:end].encode() for found, _, value, end in _members(text) if found == name), b"")
+
+
 def _members(text: str) -> Iterator[tuple[str, int, int, int]]:
     """(name, start, start of the value, end) of each member of a JSON object."""
     at = _past(text, 0)

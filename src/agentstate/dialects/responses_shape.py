@@ -52,13 +52,10 @@ def to_plain(stream: bytes) -> bytes:
         data = sse.data_of(event)
         if data is None:
             continue
-        try:
-            read: Event | None = _decode_event.decode(data)
-        except UNREADABLE:
-            read = odd_event(data)
+        read = read_event(event, data)
         if read is None:
             continue  # the end marker
-        kind = read.type or sse.name_of(event).decode("utf-8", "replace")
+        kind = read.type
         if kind == "response.output_item.done" and bytes(read.item)[:1] == b"{":
             done[read.output_index if read.output_index >= 0 else len(done)] = bytes(read.item)
         elif (kind in ENDED or kind in BEGUN) and bytes(read.response)[:1] == b"{":
@@ -70,6 +67,17 @@ def to_plain(stream: bytes) -> bytes:
         return response
     fields["output"] = msgspec.Raw(b"[" + b",".join(done[place] for place in sorted(done)) + b"]")
     return msgspec.json.encode(fields)
+
+
+def read_event(event: bytes, data: bytes) -> Event | None:
+    """An event that holds ``data``, its kind filled in. ``None``: it is no JSON object, as the end marker is none."""
+    try:
+        read: Event | None = _decode_event.decode(data)
+    except UNREADABLE:
+        read = odd_event(data)
+    if read is not None:
+        read.type = read.type or sse.name_of(event).decode("utf-8", "replace")
+    return read
 
 
 def to_stream(body: bytes) -> bytes:
@@ -100,18 +108,26 @@ def to_stream(body: bytes) -> bytes:
     return bytes(out)
 
 
-class _Events:
-    """Events being written, numbered from 0."""
+def events_of(item: bytes, place: int, first: int | None) -> list[bytes]:
+    """The events of an output item from its beginning to its end, numbered from ``first`` on; ``None``: not at all."""
+    out = _Events(first)
+    _item(out, place, msgspec.Raw(item), set())
+    return out.parts
 
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
+
+class _Events:
+    """Events being written, numbered from ``first`` on; ``None``: not at all."""
+
+    def __init__(self, first: int | None = 0) -> None:
+        self._first = first
+        self.parts: list[bytes] = []
 
     def add(self, kind: str, **fields: Any) -> None:
-        data = msgspec.json.encode({"type": kind, **fields, "sequence_number": len(self._parts)})
-        self._parts.append(encoded(kind, data))
+        number = {} if self._first is None else {"sequence_number": self._first + len(self.parts)}
+        self.parts.append(encoded(kind, msgspec.json.encode({"type": kind, **fields, **number})))
 
     def __bytes__(self) -> bytes:
-        return b"".join(self._parts)
+        return b"".join(self.parts)
 
 
 def _item(out: _Events, place: int, raw: msgspec.Raw, taken: set[str]) -> None:

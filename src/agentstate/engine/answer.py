@@ -7,7 +7,6 @@ the note that it was taken there is no await, so two requests are never given th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -22,14 +21,20 @@ from agentstate.core.model import (
     Fingerprint,
     Match,
     Outcome,
+    Release,
     RunState,
     SessionStatus,
+    Shape,
 )
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
+from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect, check_content_type
+from agentstate.engine import given, invocations, waiting
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
+from agentstate.engine.held import amended
 from agentstate.engine.identity import Identity
+from agentstate.engine.ordering import in_order
 from agentstate.engine.presence import Connection
 from agentstate.engine.recorder import Job, record
 from agentstate.engine.recording import Recording
@@ -46,8 +51,6 @@ from agentstate.errors import (
 from agentstate.store.rows import AnswerRow, NewStep, RunRow, SessionRow
 
 log = logging.getLogger("agentstate")
-
-_LONGEST_ORDER_S = 5.0  # a reader that takes longer than that to read its answer holds up nobody
 
 
 @dataclass(slots=True)
@@ -91,6 +94,7 @@ class Answering:
         self.parts.presence.speaks_for(request.connection, session.key, run.id)
         if run.state is RunState.FENCED:
             raise RunFenced(f"run {run.name} was replaced by a newer one; this process should end")
+        invocations.note(self.parts, session.id, run.id, dialect, call)
         asked = Asked(request, dialect, call, asked_print, session, run)
         return await self._act(asked, self._decide(asked))
 
@@ -172,15 +176,18 @@ class Answering:
             if not commit.done():
                 await asyncio.shield(commit)
             commit.result()
-            if (live := floating.live.get(decision.step)) is not None:
-                await live.recording.whole()  # committed, but perhaps not on disk yet
-            if recorded.finished - recorded.started > 1 and not asked.call.pure:
-                await self._in_order(asked, recorded)
-            shape = asked_shape(asked.call, recorded)
-            body = asked.dialect.convert(recorded.shape, shape, recorded.body)
+            if recorded.release is Release.HELD and (live := floating.live.get(decision.step)) is not None:
+                await live.recording.complete()  # committed, but the gate has it only once it is on disk
+                recorded = self.parts.journal.read.answer(decision.step)
+            apart = recorded.release is not None and recorded.release not in given.AS_IT_IS
+            shape, body = asked.call.shape, b""
+            if not apart:
+                shape, body = await self._recorded(asked, decision, recorded)
         except BaseException:
             self._close(run.id, decision.step, None, asked.request.connection, False)
             raise
+        if apart:
+            return await self._given(asked, decision, recorded)
         headers = recorded_headers(recorded, asked.dialect, shape)
         told = asked.told(outcome, recorded.number, recorded.model or asked.call.model, True, decision.match)
         return Answer(
@@ -190,31 +197,42 @@ class Answering:
             close=partial(self._close, run.id, decision.step, None, asked.request.connection),
         )
 
-    async def _in_order(self, asked: Asked, recorded: AnswerRow) -> None:
-        """Let those go first that overlapped this answer and were finished before it, for a bounded time."""
-        limit = self.parts.settings.replay.order_wait_s
-        read, floating, run = self.parts.journal.read, self.parts.floating, asked.run.id
-        before = read.overlapped(
-            asked.session.id, recorded.branch, recorded.number, recorded.started, recorded.finished
+    async def _recorded(self, asked: Asked, decision: Replay, recorded: AnswerRow) -> tuple[Shape, bytes]:
+        """A recorded answer in the shape that is asked for, in its turn."""
+        if (live := self.parts.floating.live.get(decision.step)) is not None:
+            await live.recording.whole()  # committed, but perhaps not on disk yet
+        if recorded.finished - recorded.started > 1 and not asked.call.pure:
+            await in_order(self.parts, asked.session.id, asked.run.id, recorded)
+        shape = asked_shape(asked.call, recorded)
+        return shape, asked.dialect.convert(recorded.shape, shape, recorded.body)
+
+    async def _given(self, asked: Asked, decision: Replay, recorded: AnswerRow) -> Answer:
+        """A recorded answer that was held: it still is, was refused, or the model is told of the refusal."""
+        close = partial(self._close, asked.run.id, decision.step, None, asked.request.connection)
+        if recorded.release is Release.ERROR:
+            close(True)
+            raise given.rejection(recorded)
+        if recorded.release is Release.CONTINUE:
+            close(True)
+            return await self.answer(given.continued(self.parts, asked, decision.step), asked.dialect)
+        try:
+            recording = self.parts.gate.attach(decision.step, asked.dialect, asked.call, recorded)
+        except BaseException:
+            close(False)
+            raise
+        self.parts.gate.look(decision.step)
+        return self._waiting(asked, decision.step, recorded.number, recording)
+
+    def _waiting(self, asked: Asked, step: int, number: int, recording: Recording) -> Answer:
+        """What is given to a reader of an answer about which a person is to decide."""
+        if recording.onward is None:
+            recording.onward = lambda: self.parts.tasks.start(
+                f"go on after step {step}", given.go_on(self.parts, self.answer, asked, step, recording)
+            )
+        told = asked.told(Outcome.HELD, number, asked.call.model, False)
+        return given.waiting(
+            asked, told, recording, partial(self._close, asked.run.id, step, recording, asked.request.connection)
         )
-        deadline = clock.monotonic() + limit
-        while before:
-            event = floating.moves(run)
-            asked_too = floating.being_read(run, before)
-            out = read.served_among(run, before) - asked_too
-            before = [step for step in before if step not in out]
-            left = deadline - clock.monotonic()
-            if left <= 0:
-                # Those not asked by now are not waited for; those asked are, as they wait for nobody behind them.
-                before = [step for step in before if step in asked_too]
-            if not before:
-                return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left if left > 0 else _LONGEST_ORDER_S):
-                    await event.wait()
-                    continue
-            if left <= 0:
-                return
 
     async def _follow(self, asked: Asked, live: Live) -> Answer:
         live.recording.enter()
@@ -224,14 +242,22 @@ class Answering:
         """Ask the provider. ``step``: as a further attempt of this one."""
         request, session = asked.request, asked.session
         if session.status is SessionStatus.PAUSED:
-            raise SessionPaused(_why_paused(session))
-        provider = self.parts.providers.for_dialect(asked.dialect.provider)
-        question = forwarded(request, asked.dialect.provider, provider)
+            raise SessionPaused(given.why_paused(session))
+        place = self.parts.gate.place_of(session)
+        held = None
+        if request.needs_approval and (step is None or waiting.must_ask(self.parts, step)):
+            step, held = None, self.parts.gate.question_of_request(place, session.head, asked.call)
+        kind = registry.provider_kind(request.normal, request.headers)
+        provider = self.parts.providers.for_dialect(kind)
+        question = forwarded(request, kind, provider)
+        if asked.call.previous and (whole := amended(self.parts, session.id, asked.call.previous, request.body)):
+            question = question._replace(body=whole)
         self.parts.pricing.warm()
         _, opening = self.parts.head(session)
         new = NewStep(
             session.id, session.head, asked.run.id, "model", provider.name, asked.call, asked.print,
-            asked.outcome.value, request.hint, request.retry_key, opening is None, asked.carried,
+            asked.outcome.value, request.hint, request.retry_key, opening is None, asked.carried, held,
+            self.parts.gate.messages_of_request(session.key, held) if held is not None else (),
         )  # fmt: skip
         recording = Recording()
         live = Live(
@@ -241,10 +267,14 @@ class Answering:
         )  # fmt: skip
         recording.enter()
         self.parts.floating.add(live)
-        begun = self.parts.journal.begin_step(new, self.parts.floating.alone()) if step is None else None
+        begun = None
+        if held is not None:
+            begun = self.parts.journal.hold_step(new)
+        elif step is None:
+            begun = self.parts.journal.begin_step(new, self.parts.floating.alone())
         job = Job(
             self.parts, live, asked.call, asked.dialect, provider, question, new, step, begun,
-            request.drain is not False,
+            request.drain is not False, place, request.rounds,
         )  # fmt: skip
         self.parts.tasks.start(f"record a step of {session.key}", record(job))
         return await self._read(asked, live, asked.outcome)
@@ -291,6 +321,8 @@ class Answering:
         told = asked.told(outcome, live.number, asked.call.model, outcome is Outcome.JOINED)
         if asked.call.shape.stream:
             await recording.settled()
+            if recording.held and not (recording.shown and recording.shape == asked.call.shape):
+                return self._waiting(asked, live.step, live.number, recording)
             if recording.error is not None and not recording.shown:
                 raise recording.error
             # What broke off after its beginning is told as a stream whether or not it is over already.
@@ -298,8 +330,10 @@ class Answering:
                 headers = live_headers(recording.headers) + told.headers()
                 return Answer(
                     recording.status, headers, None, recording, close,
-                    lambda error: (recording.failure or asked.dialect.stream_error)(_as_ours(error)),
+                    lambda error: (recording.failure or asked.dialect.stream_error)(given.as_ours(error)),
                 )  # fmt: skip
+        if not await recording.complete():
+            return self._waiting(asked, live.step, live.number, recording)
         body = await recording.whole()
         headers = live_headers(recording.headers)
         if recording.status < 300 and recording.shape != asked.call.shape and outcome is Outcome.JOINED:
@@ -328,7 +362,8 @@ class Answering:
         text = sentence(report)
         log.warning("session %s diverged: %s", asked.session.key, text)
         if asked.run.divergence is None:
-            await self.parts.journal.report_divergence(asked.session.id, asked.run.id, json.dumps(report))
+            told = self.parts.outbox.diverged(asked.session.key, report)
+            await self.parts.journal.report_divergence(asked.session.id, asked.run.id, json.dumps(report), told)
         if found.policy is Policy.FORK:
             asked.outcome = Outcome.DIVERGED
             return
@@ -345,16 +380,3 @@ class Answering:
 @dataclass(frozen=True, slots=True)
 class _Diverging(Miss):
     found: Diverged
-
-
-def _why_paused(session: SessionRow) -> str:
-    try:
-        reason = json.loads(session.note).get("text", "") if session.note else ""
-    except ValueError:
-        reason = session.note
-    text = f"session {session.key} is paused" + (f": {reason}" if reason else "")
-    return text + "; set its status to RUNNING to go on"
-
-
-def _as_ours(error: Exception) -> AgentStateError:
-    return error if isinstance(error, AgentStateError) else AgentStateError("the proxy failed while answering")

@@ -10,13 +10,19 @@ import logging
 from functools import cached_property
 
 from agentstate.core.branching import lineage
+from agentstate.engine.approvals import Approvals
+from agentstate.engine.delivery import Delivery
+from agentstate.engine.gate import Gate
+from agentstate.engine.links import Links
+from agentstate.engine.outbox import Outbox
+from agentstate.engine.policies import Policies
 from agentstate.engine.presence import Presence
 from agentstate.engine.state import Floating
 from agentstate.engine.tasks import Tasks
 from agentstate.providers.client import Client, SimulatedClient
 from agentstate.providers.pricing import Pricing
 from agentstate.providers.provider import Registry
-from agentstate.settings import Settings, store_path
+from agentstate.settings import Settings, data_folder, store_path
 from agentstate.store.journal import Journal
 from agentstate.store.rows import SessionRow
 
@@ -39,6 +45,10 @@ class Parts:
         self.tasks = Tasks()
         self.followers = Tasks()  # of jobs at providers; they may go on for hours, and a stop does not wait for them
         self.closing = False
+        self.outbox = Outbox(settings.alerts, settings.approvals)
+        self.links = Links(data_folder(), settings.approvals.link_expires_s)
+        self.delivery = Delivery(self)
+        self.gate = Gate(self, Policies(settings.policies))
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
 
     @cached_property
@@ -58,10 +68,17 @@ class Parts:
     def open(self) -> None:
         self.journal.open()
 
+    def reached_at(self, url: str) -> None:
+        """The proxy is about to serve at this address: others find it, and people are told from now on."""
+        self.journal.lock.tell(url)
+        self.delivery.start(url)
+        self.followers.start("expire approvals", Approvals(self).expire())
+
     async def drain(self, grace_s: float) -> None:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is
         marked interrupted, and its readers are told to ask again."""
         self.closing = True
+        self.gate.close()
         late = await self.tasks.finish(grace_s)
         if late:
             log.warning("%d calls were still in flight; they are marked interrupted", late)
@@ -70,6 +87,7 @@ class Parts:
         """Stop; see ``drain``."""
         await self.drain(1.0)
         await self.followers.finish(0)
+        await self.delivery.stop()
         if "client" in self.__dict__:
             await self.client.close()
         self.journal.close()

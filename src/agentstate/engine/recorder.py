@@ -13,14 +13,23 @@ from dataclasses import dataclass, field
 
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
+from agentstate.core.policy import Place
 from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
-from agentstate.engine import held, jobs
+from agentstate.engine import held, jobs, waiting
 from agentstate.engine.core import Parts
+from agentstate.engine.gate import Judged
 from agentstate.engine.headers import packed_headers
 from agentstate.engine.secrets import secrets_of
 from agentstate.engine.state import Live
-from agentstate.errors import AgentStateError, ShuttingDown, UpstreamCut, UpstreamFault, UpstreamInvalid
+from agentstate.errors import (
+    AgentStateError,
+    ApprovalUnavailable,
+    ShuttingDown,
+    UpstreamCut,
+    UpstreamFault,
+    UpstreamInvalid,
+)
 from agentstate.providers.client import Headers, Question, Reply
 from agentstate.providers.provider import Provider
 from agentstate.store.rows import Begun, Ending, NewStep
@@ -33,7 +42,7 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 @dataclass(slots=True)
 class Job:
     """What the task works on. ``again``: the step that is tried again; ``begun``: else, the new step on its way into
-    the journal; ``drain``: whether to go on without readers."""
+    the journal; ``drain``: whether to go on without readers; ``place``: for the policies."""
 
     parts: Parts
     live: Live
@@ -45,6 +54,8 @@ class Job:
     again: int | None
     begun: asyncio.Future[Begun] | None
     drain: bool
+    place: Place
+    rounds: int = 0
     received: list[bytes] = field(default_factory=list)
     size: int = 0
     deserted_size: int | None = None
@@ -66,8 +77,10 @@ async def record(job: Job) -> None:
         if not isinstance(error, AgentStateError):
             raise
         return
-    job.live.recording.on_deserted(lambda: _deserted(job, task))
     try:
+        if not await waiting.approved(job):
+            return
+        job.live.recording.on_deserted(lambda: _deserted(job, task))
         if job.live.recording.readers == 0:
             _deserted(job, task)
         await _attempt(job)
@@ -79,7 +92,8 @@ async def record(job: Job) -> None:
         log.exception("recording a step failed")
         await _failed(job, AgentStateError(f"the proxy failed while recording the answer ({type(error).__name__})"))
     finally:
-        job.live.recording.on_deserted(lambda: None)
+        if not job.live.recording.held:  # the gate has it then
+            job.live.recording.on_deserted(lambda: None)
         job.parts.floating.drop(job.live)
 
 
@@ -94,7 +108,10 @@ async def _begin(job: Job) -> None:
         if state is State.IN_FLIGHT:  # its end could not be recorded: nobody works on it any more
             await journal.interrupt_step(job.again)
             state = State.INTERRUPTED
-        begun = await journal.begin_attempt(job.again, state, job.new)
+        if state is State.HELD:
+            begun = Begun(job.again, journal.read.answer(job.again).number, 1)
+        else:
+            begun = await journal.begin_attempt(job.again, state, job.new)
     job.parts.floating.begun(job.live, begun.step, begun.number, begun.attempt)
 
 
@@ -147,10 +164,13 @@ async def _plain_end(job: Job, body: bytes) -> None:
     verdict = job.dialect.judge(job.call, body)
     if verdict.fault:
         raise UpstreamInvalid(f"provider {job.provider.name}: {verdict.fault}")
-    body = await _finish(job, body, verdict, Shape())
+    body, held = await _finish(job, body, verdict, Shape())
     recording = job.live.recording
     recording.begin(job.status, job.headers, Shape())
-    recording.end(body)
+    if held:
+        job.parts.gate.keep(job.live.step, recording)
+    else:
+        recording.end(body)
 
 
 async def _stream(job: Job, reply: Reply) -> None:
@@ -191,8 +211,11 @@ async def _stream_end(job: Job, gate: Gate, shown: int) -> None:
     if verdict.fault:
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
     body = b"".join(job.received)
-    body = await _finish(job, body, verdict, job.call.shape)
-    job.live.recording.end(body[shown:])
+    body, held = await _finish(job, body, verdict, job.call.shape, shown)
+    if held:
+        job.parts.gate.keep(job.live.step, job.live.recording)
+    else:
+        job.live.recording.end(body[shown:])
 
 
 async def _refusal(job: Job, reply: Reply) -> None:
@@ -231,16 +254,25 @@ async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -
     await _attempt(job)
 
 
-async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> bytes:
-    """Commit a whole answer, and give it back as it may be released; one in which the provider says that it failed is
-    given on, and is a failed attempt."""
+async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: int = 0) -> tuple[bytes, bool]:
+    """Commit a whole answer, of which so many bytes were shown: (the bytes that may be released, whether they wait for
+    a decision). One in which the provider says that it failed is given on, less the calls that may not pass, and is a
+    failed attempt."""
     if not all(call.call_id for call in verdict.calls) and (fill := getattr(job.dialect, "filled", None)) is not None:
         body, verdict = _filled(job, fill(shape, body, clock.call_id), body, verdict, shape)
     state = State.FAILED if verdict.failed else State.COMPLETED
-    await _commit(job, state, body, verdict, shape, error=verdict.failed)
+    judged = Judged()
+    if state is State.FAILED or jobs.is_job(job.call, verdict, state):  # neither waits for a person
+        body, verdict = _without_held(job, body, verdict, shape, shown), verdict._replace(calls=())
+    else:
+        judged = job.parts.gate.judged(
+            job.place, job.new.branch, job.new.run, job.live.step, job.dialect, job.call, verdict, job.rounds
+        )
+    await _commit(job, state, body, verdict, shape, error=verdict.failed, judged=judged)
     if verdict.answer_id and jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:
         asked = jobs.Followed(
             job.live.session,
+            job.place.session,
             verdict.answer_id,
             job.call,
             job.dialect,
@@ -249,7 +281,21 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape) -> byte
             job.question.headers,
         )
         job.parts.followers.start(f"follow job {verdict.answer_id}", jobs.follow(job.parts, asked))
-    return body
+    return body, bool(judged.asked)
+
+
+def _without_held(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: int) -> bytes:
+    """An answer that cannot wait for people, less the calls that policies do not let pass. Raises ``UpstreamCut`` where
+    it failed and they cannot be taken out, ``ApprovalUnavailable`` where it is a job's."""
+    try:
+        amended = job.parts.gate.passed(job.place, job.dialect, job.call, verdict, body, shape)
+        if amended[:shown] != body[:shown]:
+            raise ApprovalUnavailable("what was shown already would change")
+    except ApprovalUnavailable as error:
+        if not verdict.failed:
+            raise
+        raise UpstreamCut(f"provider {job.provider.name}: {verdict.failed}; the rest is not given: {error}") from error
+    return amended
 
 
 def _filled(job: Job, filled: bytes, body: bytes, verdict: Verdict, shape: Shape) -> tuple[bytes, Verdict]:
@@ -264,7 +310,14 @@ def _filled(job: Job, filled: bytes, body: bytes, verdict: Verdict, shape: Shape
 
 
 async def _commit(
-    job: Job, state: State, body: bytes, verdict: Verdict, shape: Shape, released: bool = True, error: str = ""
+    job: Job,
+    state: State,
+    body: bytes,
+    verdict: Verdict,
+    shape: Shape,
+    released: bool = True,
+    error: str = "",
+    judged: Judged = Judged(),  # noqa: B008 - it never changes
 ) -> None:
     """Write the end of the attempt down. Raises ``StoreError``: then nothing more may be shown."""
     secrets = secrets_of(job.question, job.call)
@@ -290,6 +343,9 @@ async def _commit(
             cost,
             error[:2000],
             jobs.is_job(job.call, verdict, state),
+            judged.invoked,
+            judged.asked,
+            judged.messages,
         ),
         job.parts.floating.alone(),
     )

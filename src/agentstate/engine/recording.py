@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+from agentstate import clock
 from agentstate.core.model import Shape
 from agentstate.errors import AgentStateError
 from agentstate.providers.client import Headers
@@ -23,10 +24,13 @@ class Recording:
         self.shape = Shape()
         self.begun = False
         self.done = False
+        self.held = False  # the answer is in the journal, and a person is to decide about the rest of it
+        self.flushed = False  # a reader was sent its status before the end: an error can have none of its own
         self.error: AgentStateError | None = None
         self.readers = 0
         self.failure: Callable[[AgentStateError], bytes] | None = None  # the end of a stream that fails from now on
         self.heartbeat: Callable[[], bytes] = bytes  # what may be sent now to keep a reader waiting
+        self.onward: Callable[[], object] | None = None  # how the model is told of a refusal, by who waits here
         self._chunks: list[bytes] = []
         self._waiting: set[asyncio.Future[bool]] = set()
         self._on_deserted = on_deserted
@@ -39,16 +43,21 @@ class Recording:
             self._chunks.append(data)
             self._wake()
 
+    def hold(self) -> None:
+        """The answer is complete; what was not shown yet waits for a decision, and then for ``end`` or ``fail``."""
+        self.held = True
+        self._wake()
+
     def end(self, data: bytes = b"") -> None:
         """The rest of the answer, now that it is committed."""
         if data:
             self._chunks.append(data)
-        self.done = True
+        self.held, self.done = False, True
         self._wake()
 
     def fail(self, error: AgentStateError) -> None:
         self.error = error
-        self.done = True
+        self.held, self.done = False, True
         self._wake()
 
     def _wake(self) -> None:
@@ -57,14 +66,27 @@ class Recording:
             _resolve(future, True)
 
     @property
-    def shown(self) -> bool:
-        """Whether a reader has something to read already."""
-        return bool(self._chunks)
+    def shown(self) -> int:
+        """How many bytes readers may have read already."""
+        return sum(map(len, self._chunks))
 
     async def settled(self) -> None:
-        """Until the first byte may be shown or the answer is over."""
-        while not self._chunks and not self.done:
+        """Until the first byte may be shown, the answer is over, or it is held."""
+        while not self._chunks and not self.done and not self.held:
             await self._change()
+
+    async def decided(self, seconds: float) -> bool:
+        """Until the answer is over, at most so long; whether it is."""
+        until = clock.monotonic() + seconds
+        while not self.done and (left := until - clock.monotonic()) > 0:
+            await self._change(left)
+        return self.done
+
+    async def complete(self) -> bool:
+        """Until the answer is over or held; whether it is over."""
+        while not self.done and not self.held:
+            await self._change()
+        return self.done
 
     async def whole(self) -> bytes:
         """All bytes, once the answer is complete. Raises its error."""

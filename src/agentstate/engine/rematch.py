@@ -6,7 +6,6 @@ the expected place, and the recorded answer does not speak of what has changed.
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import logging
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from agentstate.core.model import Call, Fingerprint, Match
 from agentstate.dialects import registry, volatile
 from agentstate.dialects.base import Dialect
 from agentstate.engine.core import Parts
+from agentstate.engine.invocations import acts
 from agentstate.errors import AgentStateError
 from agentstate.store.rows import RunRow, SessionRow
 
@@ -150,9 +150,8 @@ class Rematch:
         return [name for _, _, name in owners]
 
     def acts(self, tool: str) -> bool:
-        """Whether a tool may have acted on the world: neither ``read`` nor ``idempotent`` in the settings."""
-        tools = self._parts.settings.tools
-        return not any(fnmatch.fnmatchcase(tool, pattern) for pattern in (*tools.read, *tools.idempotent))
+        """Whether a tool may have acted on the world."""
+        return acts(self._parts.settings.tools, tool)
 
     def with_effects(self, unread: Sequence[Unread]) -> list[Unread]:
         """The steps with the tools of their answers that may have acted."""

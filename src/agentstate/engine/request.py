@@ -21,8 +21,9 @@ class Request(NamedTuple):
 
     ``headers`` are the agent's own, ours taken out.
 
-    ``retry``: how often the client says it has sent this before; ``drain``: whether the answer is finished when its
-    reader leaves (``None``: as the settings say).
+    ``patience``: how many seconds of silence the client bears; ``retry``: how often it says it has sent this before;
+    ``drain``: whether the answer is finished when its reader leaves (``None``: as the settings say); ``rounds``: how
+    often the model was told of a refusal on the way to this question.
     """
 
     method: str
@@ -41,11 +42,17 @@ class Request(NamedTuple):
     drain: bool | None = None
     retry: int = 0
     retry_key: bytes = b""
+    patience: float = 15.0
+    rounds: int = 0
 
 
 @dataclass(slots=True)
 class Answer:
     """What the agent gets: ``body`` whole, or the bytes of ``recording`` as they may be shown.
+
+    ``heartbeat``: given, the answer waits for a person: its status is kept back until there is something to give, or
+    until this must be sent to keep the reader waiting; ``status`` and ``headers`` are for that case. ``converted``:
+    what is done to the whole, where it is given in another shape than it was recorded; ``ours``: our own headers.
 
     ``close(delivered)`` must be called once, when the last byte is out or the reader is gone.
     """
@@ -56,6 +63,9 @@ class Answer:
     recording: Recording | None = None
     close: Callable[[bool], None] = field(default=lambda delivered: None)
     stream_error: Callable[[Exception], bytes] | None = None
+    heartbeat: Callable[[], bytes] | None = None
+    converted: Callable[[bytes], bytes] | None = None
+    ours: Headers = field(default_factory=list)
 
 
 class Told(NamedTuple):

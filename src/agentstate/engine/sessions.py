@@ -6,8 +6,10 @@ Must not render. Invariant: dashboard, API and command line call these same func
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentstate.core.approval import Person
 from agentstate.core.model import RunState, SessionStatus
 from agentstate.core.runs import Evidence
 from agentstate.engine import processes
@@ -18,6 +20,7 @@ from agentstate.store.reader import Reader
 from agentstate.store.rows import NewRunRow, RunRow, SessionRow
 
 MOST_ID = 256
+MOST_LABEL = 100
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -88,6 +91,7 @@ class Sessions:
         if step_number < 0 or step_number > session.steps:
             raise BadRequest(f"step_number is {step_number}; session {key!r} has the steps 0 to {session.steps - 1}")
         await self._parts.journal.roll_back(session, step_number)
+        self._parts.gate.look_again()
         return found(self._read, key)
 
     async def set_status(self, key: str, status: str) -> SessionRow:
@@ -98,8 +102,21 @@ class Sessions:
         except ValueError:
             names = ", ".join(member.value for member in SessionStatus)
             raise BadRequest(f"status is {status!r}; use one of {names}") from None
-        await self._parts.journal.set_status(session.id, wanted)
+        failed = wanted is SessionStatus.FAILED
+        told = self._parts.outbox.failed(key, self._read.runs(session.id, 1)) if failed else ()
+        await self._parts.journal.set_status(session.id, wanted, told=told)
+        self._parts.gate.look_again()
         return found(self._read, key)
+
+    async def set_labels(self, key: str, add: Sequence[str], remove: Sequence[str], actor: Person) -> tuple[str, ...]:
+        """Labels that policies may go by; all that the session has then. Raises ``NotFound``, ``BadRequest``."""
+        session = found(self._read, key)
+        for name in (*add, *remove):
+            if not name.strip() or len(name) > MOST_LABEL or _CONTROL.search(name):
+                raise BadRequest(f"{name[:80]!r} cannot be a label; give 1 to {MOST_LABEL} characters, none of control")
+        if add or remove:
+            await self._parts.journal.set_labels(session, add, remove, actor.name)
+        return self._read.labels(session.id)
 
     async def register_run(
         self, key: str, name: str, replaces: str | None, supervisor: int | None

@@ -54,6 +54,7 @@ class Floating:
 
     def __init__(self) -> None:
         self.live: dict[int, Live] = {}
+        self.holding: dict[int, Recording] = {}  # of steps that wait for a decision, by those who wait with them
         self._new: dict[tuple[int, bytes], list[Live]] = {}
         self._claims: Counter[tuple[int, int]] = Counter()
         self._cuts: dict[tuple[int, int], float] = {}
@@ -134,6 +135,10 @@ class Floating:
         ended = self._ended.get(entry.step) or self._ended_before.get(entry.step, -FRESH_S)
         fresh = clock.monotonic() - ended < FRESH_S
         lost = entry.lost and key not in self._reading and key not in self.delivered
+        if entry.unreleased:
+            waiting = self.holding.get(entry.step)
+            watched = waiting is not None and waiting.readers > 0
+            return replace(entry, mine=entry.mine or claimed, watched=watched, fresh=fresh, lost=lost)
         if live is None and not (claimed or cut or entry.mine or entry.lost) and key not in self._reading:
             return entry  # how fresh it is matters for the run's own steps alone
         return replace(

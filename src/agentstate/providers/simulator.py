@@ -7,7 +7,7 @@ with equal ids, different requests get different ids; so an agent that asks the 
 How it plays a model, stated so that tests and agents can count on it:
 
 * Offered tools, it calls one a turn until ``t`` tool results are in the conversation, then it answers with text. Tools
-  take turns in the order offered; arguments are made to fit the tool's JSON schema.
+  take turns in the order offered; arguments are made to fit the tool's JSON schema, its ``examples`` first.
 * Knobs are read off the end of the model's name, in any order: ``-t11`` tool results wanted (2), ``-p2`` calls a turn
   (1; ``parallel_tool_calls: false`` forces 1), ``-c20`` pieces a streamed answer is cut into (8), ``-e429`` answer with
   that error status. The answer names the model without its knobs, so ``gpt-4o-mini-t11`` has a known price.

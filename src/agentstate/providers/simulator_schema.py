@@ -1,6 +1,7 @@
 """Owns the making of a value that fits a JSON schema, for the simulator's tool calls and structured answers.
 
-Must not validate, and must not fail: what it cannot honour (``pattern``, ``not``, ``if``) it leaves unhonoured.
+Must not validate, and must not fail: what it cannot honour (``pattern``, ``not``, ``if``) it leaves unhonoured, and a
+schema's own ``examples`` it takes at their word.
 Invariant: the value depends on the schema and the seed alone, and at most ``LARGEST`` values are made, so that a
 schema that refers to itself ends.
 """
@@ -47,6 +48,8 @@ class _Maker:
             return schema["const"]
         if isinstance(schema.get("enum"), list) and schema["enum"]:
             return schema["enum"][self.number(path) % len(schema["enum"])]
+        if isinstance(schema.get("examples"), list) and schema["examples"]:
+            return schema["examples"][self.number(path) % len(schema["examples"])]
         kind = _kind(schema)
         if kind == "object":
             return self.object(schema, path, depth)

@@ -81,6 +81,7 @@ class Heard:
     drain: bool | None
     retry: int
     retry_key: bytes
+    patience: float
 
 
 # A client says much the same with each request over its connection. Credentials are in here: never to be shown.
@@ -114,7 +115,7 @@ def read_request(
     return Request(
         method, address.path, registry.normalise(address.path), query, heard.kept, body, connection,
         session, run, heard.hint, heard.mode, heard.unique_first, heard.needs_approval, heard.drain, heard.retry,
-        heard.retry_key,
+        heard.retry_key, heard.patience,
     )  # fmt: skip
 
 
@@ -142,7 +143,18 @@ def _hear(headers: tuple[tuple[bytes, bytes], ...], known: frozenset[str]) -> He
         _flag(ours, "x-agent-drain"),
         min(int(retries), 1000) if retries.isascii() and retries.isdigit() and len(retries) < 9 else 0,
         sha256(key.encode()).digest() if key else b"",
+        _patience(plain),
     )
+
+
+def _patience(headers: dict[str, str]) -> float:
+    """How long a client may be left without a byte: a third of the read timeout that its SDK tells, at most 15 s."""
+    least = 15.0
+    for name in ("x-stainless-read-timeout", "x-stainless-timeout"):
+        value = headers.get(name, "")
+        if value.isascii() and value.replace(".", "", 1).isdigit():
+            least = min(least, max(float(value) / 3, 0.2))
+    return least
 
 
 def _text(value: bytes) -> str:

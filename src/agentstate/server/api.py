@@ -1,16 +1,13 @@
 """Owns the control plane's routes. Must not hold rules: each route parses, calls one verb, renders.
 
-Invariant: every route but the health checks asks for the admin token; errors have codes and no traceback.
+Invariant: every route but the health checks asks for a person's token, what changes sessions for an admin's; errors
+have codes and no traceback.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,18 +15,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agentstate import __version__
+from agentstate.core.approval import Role
 from agentstate.engine.core import Parts
+from agentstate.engine.links import Links
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import auth
-from agentstate.server.errors import rendered
+from agentstate.server import api_alerts
+from agentstate.server.api_approvals import ApprovalRoutes
+from agentstate.server.approve_page import ApprovePage
+from agentstate.server.auth import Authority
+from agentstate.server.hooks import Hooks
+from agentstate.server.routing import Guard, body_of, error_answer, is_small, json_answer, next_page, whole
 from agentstate.server.views import detail_view, run_view, session_view
+from agentstate.settings import data_folder
 from agentstate.store.reader import Reader
-
-T = TypeVar("T")
-_MOST_BODY = 1024 * 1024
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Api:
@@ -37,62 +36,45 @@ class Api:
 
     def __init__(self, parts: Parts, token: str) -> None:
         self._parts = parts
-        self._token = token
+        self._guard = Guard(parts, Authority(token, parts.settings))
         self._sessions = Sessions(parts)
+        self._links = Links(data_folder(), parts.settings.approvals.link_expires_s)
 
     def app(self) -> Starlette:
-        at = "/api/sessions/{id:path}"
+        at, guard, admin = "/api/sessions/{id:path}", self._guard, Role.ADMIN
         return Starlette(
             routes=[
                 Route("/healthz", self._healthz, methods=["GET"]),
                 Route("/readyz", self._readyz, methods=["GET"]),
-                Route("/api/sessions", self._guarded(self._list), methods=["GET"]),
-                Route(at + "/reset", self._guarded(self._reset), methods=["POST"]),
-                Route(at + "/status", self._guarded(self._status), methods=["POST"]),
-                Route(at + "/runs", self._guarded(self._begin_run), methods=["POST"]),
-                Route(at + "/runs/{run}/end", self._guarded(self._end_run), methods=["POST"]),
-                Route(at + "/runs/{run}", self._guarded(self._run), methods=["GET"]),
-                Route(at, self._guarded(self._detail), methods=["GET"]),
+                *ApprovalRoutes(self._parts, guard).routes,
+                *ApprovePage(self._parts, self._links).routes,
+                *Hooks(self._parts).routes,
+                Route("/api/sessions", guard(self._list), methods=["GET"]),
+                Route(at + "/reset", guard(self._reset, admin), methods=["POST"]),
+                Route(at + "/status", guard(self._status, admin), methods=["POST"]),
+                Route(at + "/runs", guard(self._begin_run, admin), methods=["POST"]),
+                Route(at + "/runs/{run}/end", guard(self._end_run, admin), methods=["POST"]),
+                Route(at + "/runs/{run}", guard(self._run), methods=["GET"]),
+                Route(at, guard(self._detail), methods=["GET"]),
+                *api_alerts.routes(self._parts, guard),
                 Route("/{rest:path}", _unknown),
             ],
             exception_handlers={HTTPException: _refused},
         )
 
-    def _guarded(self, handler: Handler) -> Handler:
-        async def guarded(request: Request) -> Response:
-            try:
-                auth.check_admin(request.headers.get("authorization", ""), self._token)
-                return await handler(request)
-            except AgentStateError as error:
-                return _error(error)
-
-        return guarded
-
-    async def _reading(self, work: Callable[[Reader], T]) -> T:
-        """A long read, in a thread with a connection of its own."""
-
-        def run() -> T:
-            reader = Reader(self._parts.journal.path, self._parts.settings.store.busy_s)
-            try:
-                return work(reader)
-            finally:
-                reader.close()
-
-        return await asyncio.to_thread(run)
-
     async def _healthz(self, request: Request) -> Response:
-        return _json({"status": "ok", "version": __version__})
+        return json_answer({"status": "ok", "version": __version__})
 
     async def _readyz(self, request: Request) -> Response:
         try:
             self._parts.journal.check()
         except AgentStateError as error:
-            return _error(error)
+            return error_answer(error)
         ready = not self._parts.closing
-        return _json({"status": "ready" if ready else "stopping"}, 200 if ready else 503)
+        return json_answer({"status": "ready" if ready else "stopping"}, 200 if ready else 503)
 
     async def _list(self, request: Request) -> Response:
-        limit = _whole(request, "limit", 100, 1, 1000)
+        limit = whole(request, "limit", 100, 1, 1000)
         after = request.query_params.get("after", "")
         status = request.query_params.get("status", "").upper()
 
@@ -101,117 +83,67 @@ class Api:
             rows = reader.sessions(limit + 1, last, status)
             return [session_view(reader, row) for row in rows[:limit]], len(rows) > limit
 
-        page, more = await self._reading(work)
-        return _json(page, headers=_next_page(request, page[-1]["id"], limit) if more else None)
+        page, more = await self._guard.reading(work)
+        return json_answer(page, headers=next_page(request, page[-1]["id"], limit) if more else None)
 
     async def _detail(self, request: Request) -> Response:
         key = request.path_params["id"]
-        start = _whole(request, "after", -1, -1, 2**53) + 1
-        limit = _whole(request, "limit", 1000, 1, 10_000)
+        start = whole(request, "after", -1, -1, 2**53) + 1
+        limit = whole(request, "limit", 1000, 1, 10_000)
 
         def work(reader: Reader) -> tuple[dict[str, Any], bool]:
             row = found(reader, key)
             view = detail_view(reader, row, start, limit)
             return view, bool(view["steps"]) and view["steps"][-1]["step_number"] + 1 < row.steps
 
-        view, more = await self._reading(work)
+        view, more = await self._guard.reading(work)
         last = str(view["steps"][-1]["step_number"]) if more else ""
-        return _json(view, headers=_next_page(request, last, limit) if more else None)
+        return json_answer(view, headers=next_page(request, last, limit) if more else None)
 
     async def _reset(self, request: Request) -> Response:
         key = request.path_params["id"]
-        number = (await _body(request)).get("step_number")
-        if number is None or not _small(number):
+        number = (await body_of(request)).get("step_number")
+        if number is None or not is_small(number):
             raise BadRequest('send {"step_number": n}: steps from n on are superseded')
         row = await self._sessions.roll_back(key, number)
-        view = await self._reading(lambda reader: session_view(reader, row))
-        return _json({"message": f"Session {key} reset from step {number} successfully.", "session": view})
+        view = await self._guard.reading(lambda reader: session_view(reader, row))
+        return json_answer({"message": f"Session {key} reset from step {number} successfully.", "session": view})
 
     async def _status(self, request: Request) -> Response:
         key = request.path_params["id"]
-        status = (await _body(request)).get("status")
+        status = (await body_of(request)).get("status")
         if not isinstance(status, str):
             raise BadRequest('send {"status": "RUNNING"}, or PAUSED, FAILED, COMPLETED')
         row = await self._sessions.set_status(key, status)
-        view = await self._reading(lambda reader: session_view(reader, row))
-        return _json({"message": f"Session {key} status updated to {row.status.value}.", "session": view})
+        view = await self._guard.reading(lambda reader: session_view(reader, row))
+        return json_answer({"message": f"Session {key} status updated to {row.status.value}.", "session": view})
 
     async def _begin_run(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await body_of(request)
         name, replaces, pid = body.get("run"), body.get("replaces"), body.get("supervisor_pid")
-        if not isinstance(name, str) or not isinstance(replaces, str | None) or not _small(pid):
+        if not isinstance(name, str) or not isinstance(replaces, str | None) or not is_small(pid):
             raise BadRequest('send {"run": "…", "replaces": "…" or null, "supervisor_pid": number or null}')
         row, fenced = await self._sessions.register_run(request.path_params["id"], name, replaces, pid)
-        return _json({"run": row.name, "evidence": row.evidence, "fenced": fenced, "sibling": bool(row.siblings)})
+        return json_answer({"run": row.name, "evidence": row.evidence, "fenced": fenced, "sibling": bool(row.siblings)})
 
     async def _end_run(self, request: Request) -> Response:
-        code = (await _body(request)).get("exit_code")
-        if not _small(code):
+        code = (await body_of(request)).get("exit_code")
+        if not is_small(code):
             raise BadRequest("exit_code must be a whole number or null")
         row = await self._sessions.end_run(request.path_params["id"], request.path_params["run"], code)
-        return _json(run_view(summary(self._parts.journal.read, row)))
+        return json_answer(run_view(summary(self._parts.journal.read, row)))
 
     async def _run(self, request: Request) -> Response:
         row = self._sessions.run(request.path_params["id"], request.path_params["run"])
-        return _json(run_view(summary(self._parts.journal.read, row)))
+        return json_answer(run_view(summary(self._parts.journal.read, row)))
 
 
 async def _unknown(request: Request) -> Response:
-    return _error(NotFound(f"there is nothing at {request.url.path}"))
+    return error_answer(NotFound(f"there is nothing at {request.url.path}"))
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     """What the framework itself refuses, a wrong method above all."""
     fault = BadRequest(f"{request.method} is not offered at {request.url.path}")
     fault.status = getattr(error, "status_code", 400)
-    return _error(fault)
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    """A JSON object; an empty body is an empty one. Raises ``BadRequest``."""
-    raw = b""
-    async for part in request.stream():
-        raw += part
-        if len(raw) > _MOST_BODY:
-            raise BadRequest("the body is too large")
-    if not raw.strip():
-        return {}
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise BadRequest("the body is not JSON") from None
-    if not isinstance(value, dict):
-        raise BadRequest("the body must be a JSON object")
-    return value
-
-
-def _small(value: Any) -> bool:
-    """Whether it is absent or a whole number that any database can hold."""
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53)
-
-
-def _whole(request: Request, name: str, default: int, least: int, most: int) -> int:
-    value = request.query_params.get(name)
-    if value is None:
-        return default
-    try:
-        number = int(value)
-    except ValueError:
-        raise BadRequest(f"{name} must be a whole number") from None
-    if not least <= number <= most:
-        raise BadRequest(f"{name} must be from {least} to {most}")
-    return number
-
-
-def _next_page(request: Request, after: str, limit: int) -> dict[str, str]:
-    url = request.url.include_query_params(after=after, limit=limit)
-    return {"link": f'<{url.path}?{url.query}>; rel="next"'}
-
-
-def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(value), status, headers, "application/json")
-
-
-def _error(error: AgentStateError) -> Response:
-    status, headers, body = rendered(error)
-    return Response(body, status, dict(headers))
+    return error_answer(fault)

@@ -19,18 +19,23 @@ from typing import Any
 import uvicorn
 
 from agentstate import clock
+from agentstate.dialects import registry
 from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions
-from agentstate.errors import AgentStateError, SettingsError
+from agentstate.errors import AgentStateError, Forbidden, SettingsError
 from agentstate.server import auth
+from agentstate.server.address import bare_path
 from agentstate.server.errors import rendered
 from agentstate.server.protocol import protocol_for
 from agentstate.server.proxy import Proxy, Receive, Scope, Send
+from agentstate.server.sites import Sites
 from agentstate.settings import Settings, data_folder
 
 log = logging.getLogger("agentstate")
 KEEP_ALIVE_S = 75  # an idle socket is a sign of life of its run; SDK pools drop theirs earlier by themselves
-_CONTROL = ("/api/", "/healthz", "/readyz")
+_CONTROL = ("/api/", "/approve/", "/hooks/", "/healthz", "/readyz")
+# Of any name: what says nothing, and what others sign.
+_OPEN = ("/hooks/", "/healthz", "/readyz")
 
 
 class App:
@@ -40,6 +45,7 @@ class App:
         self._proxy = Proxy(parts)
         self._parts = parts
         self._token = token
+        self._sites = Sites(parts.settings)
         self._api: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,18 +54,31 @@ class App:
         try:
             path: str = scope["path"]
             if path.startswith(_CONTROL) or path == "/api":
+                if not path.startswith(_OPEN):
+                    self._sites.check_host(scope["headers"])
+                    self._sites.check_change(scope["method"], scope["headers"])
                 if self._api is None:
                     from agentstate.server.api import Api  # its framework is not needed to start
 
                     self._api = Api(self._parts, self._token).app()
                 await self._api(scope, receive, send)
             else:
+                self._sites.check_agent(scope["method"], scope["headers"])
                 await self._proxy(scope, receive, send)
+        except Forbidden as error:
+            await _refuse(scope, send, error)
         except (ConnectionAbortedError, asyncio.CancelledError):
             raise
         except Exception as error:
             log.exception("a request failed")
             await _last_resort(send, AgentStateError(f"the proxy failed ({type(error).__name__}); see its log"))
+
+
+async def _refuse(scope: Scope, send: Send, error: AgentStateError) -> None:
+    status, headers, body = rendered(error, registry.normalise(bare_path(scope["raw_path"].decode("latin-1"))))
+    pairs = [(name.encode(), value.encode()) for name, value in headers]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 async def _last_resort(send: Send, error: AgentStateError) -> None:
@@ -83,6 +102,7 @@ def listen(settings: Settings) -> socket.socket:
     host, port = settings.server.host, settings.server.port
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        auth.check_binding(settings, str(address[0]))  # a name may lead anywhere
         sock = socket.socket(family, kind, proto)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
@@ -98,7 +118,7 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
 
     ``said`` is given the address once connections are accepted. Raises ``StoreError``, ``SettingsError``.
     """
-    auth.check_binding(settings)
+    auth.check_settings(settings)
     token = auth.admin_token(settings, data_folder())
     parts = Parts(settings)
     sock = listen(settings)
@@ -109,7 +129,7 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
         raise
     host, port = sock.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    parts.journal.lock.tell(url)
+    parts.reached_at(url)
     config = uvicorn.Config(
         App(parts, token), http=protocol_for(parts.presence), ws="none", lifespan="off", log_config=None,
         access_log=False, proxy_headers=False,
@@ -159,7 +179,7 @@ async def _linger(parts: Parts, seconds: float, stop: Callable[[], None]) -> Non
     used = clock.monotonic()
     while True:
         await asyncio.sleep(min(0.5, seconds / 4 + 0.05))
-        if len(parts.presence) or len(parts.tasks) or sessions.supervised():
+        if len(parts.presence) or len(parts.tasks) or parts.delivery.busy or sessions.supervised():
             used = clock.monotonic()
         elif clock.monotonic() - used >= seconds:
             stop()

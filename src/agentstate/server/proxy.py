@@ -12,15 +12,21 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from agentstate.dialects import registry
-from agentstate.engine import jobs
+from agentstate.engine import jobs, kept
 from agentstate.engine.answer import Answering
 from agentstate.engine.core import Parts
 from agentstate.engine.presence import Connection
 from agentstate.engine.relay import relay
 from agentstate.engine.request import Answer, Request
-from agentstate.errors import AgentStateError, ApprovalUnavailable, BodyTooLarge, Refused, ShuttingDown
+from agentstate.errors import (
+    AgentStateError,
+    ApprovalUnavailable,
+    BodyTooLarge,
+    Refused,
+    ShuttingDown,
+)
 from agentstate.providers.client import Headers, Reply
-from agentstate.server import auth, hints
+from agentstate.server import auth, held, hints
 from agentstate.server.address import bare_path, read_path, read_request
 from agentstate.server.errors import rendered
 from agentstate.server.protocol import send_whole
@@ -80,13 +86,15 @@ class Proxy:
         request = read_request(
             scope["method"], address, scope["query_string"].decode("latin-1"), headers, body, connection, self._known
         )
-        if request.needs_approval:
-            raise ApprovalUnavailable(
-                "x-agent-require-approval: this version cannot hold a call for approval yet, so the call is refused; "
-                "leave the header out to send it"
-            )
         dialect = registry.for_path(request.method, request.normal)
+        if request.needs_approval and (dialect is None or not request.session):
+            raise ApprovalUnavailable(
+                "x-agent-require-approval: only calls of a session that the journal knows can be held; name a session "
+                "(x-agent-session-id, or /s/<session>/ in the address), or leave the header out to send it"
+            )
         if dialect is None or not request.session:
+            kept.check(self._parts, request)
+            jobs.check_stream(self._parts, request)
             job = jobs.polled(request)
             known = await _while_connected(connection, jobs.poll(self._parts, request, job)) if job else None
             if known is not None:
@@ -95,7 +103,7 @@ class Proxy:
                 await self._relay(request, send)
             return
         answer = await _while_connected(connection, self._answering.answer(request, dialect))
-        await _deliver(scope, send, connection, answer)
+        await _deliver(scope, send, connection, answer, min(HEARTBEAT_S, request.patience))
 
     async def _body(self, headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
         """The whole body. Raises ``BodyTooLarge`` as soon as that is known."""
@@ -174,8 +182,11 @@ async def _pass_on(send: Send, reply: Reply, method: str) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _deliver(scope: Scope, send: Send, connection: Connection, answer: Answer) -> None:
-    """Send an answer; say whether its last byte was handed over."""
+async def _deliver(
+    scope: Scope, send: Send, connection: Connection, answer: Answer, patience: float = HEARTBEAT_S
+) -> None:
+    """Send an answer; say whether its last byte was handed over. ``patience``: after how many seconds of silence the
+    client is told to wait on."""
     delivered = False
     try:
         if answer.body is not None and (cycle := scope.get("agentstate.cycle")) is not None:
@@ -190,12 +201,16 @@ async def _deliver(scope: Scope, send: Send, connection: Connection, answer: Ans
             await send({"type": "http.response.body", "body": answer.body, "more_body": False})
             delivered = not connection.closed
             return
-        delivered = await _stream(send, connection, answer)
+        if answer.heartbeat is not None:
+            waiting = held.Waiting(send, answer, answer.heartbeat, patience)
+            delivered = await _while_connected(connection, waiting.give()) and not connection.closed
+            return
+        delivered = await _stream(send, connection, answer, patience)
     finally:
         answer.close(delivered)
 
 
-async def _stream(send: Send, connection: Connection, answer: Answer) -> bool:
+async def _stream(send: Send, connection: Connection, answer: Answer, patience: float) -> bool:
     recording = answer.recording
     assert recording is not None
     await send({"type": "http.response.start", "status": answer.status, "headers": _encoded(answer.headers)})
@@ -209,7 +224,7 @@ async def _stream(send: Send, connection: Connection, answer: Answer) -> bool:
     try:
         if connection.closed:
             return False
-        async for data, last in recording.follow(HEARTBEAT_S):
+        async for data, last in recording.follow(patience):
             # Nothing to show for a while: what the dialect allows between events keeps the client waiting.
             await send(
                 {

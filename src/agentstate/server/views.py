@@ -10,12 +10,12 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from agentstate.core.model import Shape, State
+from agentstate.core.model import ApprovalKind, Shape, State
 from agentstate.dialects import registry
 from agentstate.engine.sessions import RunSummary, summary
 from agentstate.errors import AgentStateError
 from agentstate.store.reader import Reader
-from agentstate.store.rows import SessionRow, StepRow
+from agentstate.store.rows import AnswerRow, ApprovalRow, InvocationRow, OutboxRow, SessionRow, StepRow
 
 
 def moment(seconds: float | None) -> str | None:
@@ -64,6 +64,12 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
     shown = dict(reader.shown(row))
     steps = reader.steps(row.id, start=start, limit=limit)
     last_given = reader.last_given(row.id)
+    calls: dict[int, list[dict[str, Any]]] = {}
+    for call in reader.invocations(step.id for step in steps):
+        calls.setdefault(call.step, []).append(call_view(call))
+    asked: dict[int, list[dict[str, Any]]] = {}
+    for approval in reader.asked_about(step.id for step in steps):
+        asked.setdefault(approval.step, []).append(asked_view(approval))
     served: dict[int, list[dict[str, Any]]] = {}
     for step, run, outcome, match, cut, joins, at in reader.served_of(step.id for step in steps):
         served.setdefault(step, []).append(
@@ -72,10 +78,42 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
     return {
         "session": session_view(reader, row),
         "steps": [
-            step_view(reader, step, names, shown, served.get(step.id, [])) | {"deaths": last_given.get(step.id, 0)}
+            step_view(reader, step, names, shown, served.get(step.id, []))
+            | {
+                "deaths": last_given.get(step.id, 0),
+                "calls": calls.get(step.id, []),
+                "approvals": asked.get(step.id, []),
+            }
             for step in steps
         ],
         "runs": [run_view(summary(reader, run)) for run in reversed(runs)],
+    }
+
+
+def call_view(call: InvocationRow) -> dict[str, Any]:
+    """A tool call that the answer gave the agent, and the result that came back."""
+    return {
+        "kind": "tool",
+        "call_id": call.call_id,
+        "tool": call.tool,
+        "arguments": call.arguments,
+        "result": call.result,
+        "failed": call.failed,
+        "seen_at": moment(call.seen_at),
+    }
+
+
+def asked_view(row: ApprovalRow) -> dict[str, Any]:
+    """An approval as it stands beside its step; the request that a person is asked about is the step's own."""
+    return {
+        "id": row.id,
+        "kind": row.kind.value,
+        "tool_name": row.tool,
+        "call_id": row.call_id,
+        "arguments": row.arguments if row.kind is not ApprovalKind.REQUEST else "",
+        "status": row.state.value.upper(),
+        "decided_by": row.decided_by or None,
+        "reason": row.reason,
     }
 
 
@@ -89,6 +127,8 @@ def step_view(
         "request_hash": step.fingerprint.hex(),
         "prompt": None,
         "response": None,
+        "proposed": None,
+        "release": None,
         "token_cost": step.cost,
         "latency": round(ended - step.started_at, 6) if ended is not None else None,
         "created_at": moment(step.created_at),
@@ -108,18 +148,39 @@ def step_view(
     }
     try:
         view["prompt"] = reader.request(step.id)[3].decode("utf-8", "replace")
-        view["response"] = response_text(reader, step)
+        if step.has_body:
+            answer = reader.answer(step.id)
+            view["response"] = _text(answer)
+            view["release"] = answer.release.value if answer.release is not None else None
+            received = reader.received(step.id) if answer.release is not None else answer
+            view["proposed"] = _text(received) if received.body != answer.body else None
     except AgentStateError as error:
         view["error"] = str(error)
     return view
 
 
-def response_text(reader: Reader, step: StepRow) -> str | None:
-    """The recorded answer as JSON text; a stream is added up."""
-    if not step.has_body:
-        return None
-    answer = reader.answer(step.id)
+def _text(answer: AnswerRow) -> str:
+    """A recorded answer as JSON text; a stream is added up."""
     body = answer.body
     if answer.state is State.COMPLETED and answer.shape.stream:
         body = registry.BY_NAME[answer.dialect].convert(answer.shape, Shape(), body)
     return body.decode("utf-8", "replace")
+
+
+def message_view(row: OutboxRow) -> dict[str, Any]:
+    """One message to one target; never the target's address."""
+    return {
+        "id": row.id,
+        "alert": row.alert,
+        "target": row.target,
+        "event": row.event,
+        "session": row.session or None,
+        "subject": row.subject or None,
+        "state": row.state,
+        "attempts": row.attempts,
+        "created_at": moment(row.created_at),
+        "next_at": moment(row.next_at) if row.state == "pending" else None,
+        "delivered_at": moment(row.delivered_at),
+        "dead_at": moment(row.dead_at),
+        "error": row.error or None,
+    }

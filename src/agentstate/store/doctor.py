@@ -13,7 +13,7 @@ from hashlib import sha256
 from agentstate.core import fingerprint
 from agentstate.core.model import Call
 from agentstate.errors import AgentStateError, StoreError
-from agentstate.store import bodies
+from agentstate.store import audit, bodies
 from agentstate.store.reader import Reader
 
 Parse = Callable[[str, str, str, bytes], Call]
@@ -35,6 +35,7 @@ def examine(reader: Reader, parse: Parse, progress: Callable[[str, int, int], No
     yield from _nodes(reader)
     yield from _steps(reader, parse, told)
     yield from _states(reader)
+    yield from (Finding(fault.where, fault.what) for fault in audit.faults(reader))
 
 
 def _blobs(reader: Reader, told: Callable[[str, int, int], None]) -> Iterator[Finding]:

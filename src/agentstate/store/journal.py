@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,14 +19,23 @@ from typing import Any, TypeVar
 from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.branching import lineage
-from agentstate.core.model import RunState, SessionStatus, State
+from agentstate.core.model import Release, RunState, SessionStatus, State
 from agentstate.errors import Conflict, StoreError, StoreReadOnly
-from agentstate.store import transactions
+from agentstate.store import decisions, transactions
 from agentstate.store.counters import Counters
+from agentstate.store.deciding import Deciding
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
 from agentstate.store.reader import Reader
-from agentstate.store.rows import Begun, Ending, FinishedJob, NewRunRow, NewStep, SessionRow
+from agentstate.store.rows import (
+    Begun,
+    Ending,
+    FinishedJob,
+    Message,
+    NewRunRow,
+    NewStep,
+    SessionRow,
+)
 from agentstate.store.sqlite import named
 from agentstate.store.writer import Writer
 
@@ -35,10 +44,11 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal:
+class Journal(Deciding):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:
+        super().__init__()
         # One file has one lock, whatever link leads to it.
         path = Path(os.path.realpath(path))
         self.path = path
@@ -161,20 +171,22 @@ class Journal:
             then=lambda: self._forget(session),
         )
 
-    async def report_divergence(self, session: int, run: int, report: str) -> None:
-        """The first divergence of a run; a later one does not replace it."""
+    async def report_divergence(self, session: int, run: int, report: str, told: Sequence[Message] = ()) -> None:
+        """The first divergence of a run; a later one does not replace it, and nobody is ``told`` of it."""
         await self._write(
             "report_divergence",
-            lambda conn: conn.execute(_SQL["set_divergence"], {"run": run, "report": report}) and None,
-            then=lambda: self._forget(session),
+            partial(decisions.report_divergence, run=run, report=report, told=told),
+            then=lambda: self._forget(session, told),
         )
 
-    async def set_status(self, session: int, status: SessionStatus, note: str = "") -> None:
-        values = {"session": session, "status": status.value, "note": note, "now": clock.now()}
+    async def set_status(
+        self, session: int, status: SessionStatus, note: str = "", told: Sequence[Message] = ()
+    ) -> None:
+        """The status of a session; where that changes it, people are ``told``."""
         await self._write(
             "set_status",
-            lambda conn: conn.execute(_SQL["set_status"], values) and None,
-            then=lambda: self._forget(session),
+            partial(decisions.set_status, session=session, status=status, note=note, told=told),
+            then=lambda: self._forget(session, told),
         )
 
     async def roll_back(self, session: SessionRow, step_number: int) -> int:
@@ -194,14 +206,17 @@ class Journal:
             made = transactions.new_branch(conn, session.id, head, step_number, "rollback", opening, now)
             status = {"session": session.id, "status": SessionStatus.RUNNING.value, "note": "", "now": now}
             conn.execute(_SQL["set_status"], status)
+            decisions.supersede(conn, session.id, step_number)
             return made
 
         return await self._write("roll_back", work, then=lambda: self._forget(session.id))
 
-    def _forget(self, session: int) -> None:
-        """Rows of the session that are kept in memory may have changed."""
+    def _forget(self, session: int, told: Sequence[Message] = ()) -> None:
+        """Rows of the session that are kept in memory may have changed; and people may have been told."""
         self.facts.forget_session(session)
         self.facts.forget_runs(session)
+        if told:
+            self.posted()
 
     # --- steps ---
 
@@ -232,6 +247,8 @@ class Journal:
         self.facts.begun(new.branch, new.fingerprint.key)
         if new.hint is not None:
             self.facts.forget_runs(new.session)
+        if new.messages:
+            self.posted()
 
     async def end_step(self, ending: Ending, alone: bool = False) -> None:
         """An attempt is over: its answer, usage, cost and state, in one transaction. On disk when this returns, if it
@@ -241,10 +258,44 @@ class Journal:
         def work(conn: sqlite3.Connection) -> None:
             transactions.end_step(conn, self._counters, ending)
 
+        then = self.posted if ending.messages else None
         if ending.state is State.COMPLETED:
-            await self._writer.submit("end_step", work, alone=alone)
+            await self._writer.submit("end_step", work, then=then, alone=alone)
         else:
-            await self._writer.submit("fail_step", work, durable=False, alone=alone)
+            await self._writer.submit("fail_step", work, durable=False, then=then, alone=alone)
+
+    def hold_step(self, new: NewStep) -> asyncio.Future[Begun]:
+        """A question waits for a person before it is sent; on disk before anybody is told."""
+        return self._writer.submit(
+            "hold_step",
+            lambda conn: transactions.hold_step(conn, self._counters, new),
+            size=len(new.call.body),
+            then=lambda: self._began(new),
+        )
+
+    async def send_held(self, step: int, new: NewStep) -> Begun:
+        """A question that waited is about to be sent. Raises ``StepTaken`` when its state has changed."""
+        return await self._write(
+            "send_held",
+            lambda conn: transactions.send_held(conn, new, step),
+            durable=False,
+            then=lambda: self._began(new),
+        )
+
+    async def refuse_step(self, ending: Ending, mode: Release, said: str) -> None:
+        """A question that waited is not sent: the refusal is its answer. Raises ``StepTaken``."""
+        await self._write(
+            "refuse_step", lambda conn: transactions.refuse_step(conn, self._counters, ending, mode, said)
+        )
+
+    def note_results(self, results: Sequence[tuple[int, int, int, bytes, bool]]) -> asyncio.Future[Any]:
+        """Results of calls came back: (step, choice, place, content, whether it is an error); the first one stays.
+        Nobody waits for it: it goes to disk with what follows from it."""
+        future = self._writer.submit(
+            "note_results", lambda conn: decisions.note_results(conn, self._counters, results), durable=False
+        )
+        future.add_done_callback(_log_loss)
+        return future
 
     async def finish_job(self, job: FinishedJob) -> None:
         """A job that the provider ran in the background ended, and how."""

@@ -16,16 +16,18 @@ import zstandard
 
 from agentstate.core.branching import NO_LIMIT, Branch, lineage
 from agentstate.core.divergence import Unread
-from agentstate.core.model import Deletion, Entry, RunState, SessionStatus, State
+from agentstate.core.model import Deletion, Entry, Release, RunState, SessionStatus, State
 from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
+from agentstate.store.decision_reader import DecisionReader
+from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
 
 Lineage = Sequence[tuple[int, int]]
 
 
-class Reader:
+class Reader(DecisionReader, OutboxReader):
     """One read connection; use it in one thread at a time.
 
     ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is
@@ -124,7 +126,7 @@ class Reader:
         return {row[0] for row in self._all("served_to_any", values)}
 
     def _entry(self, row: Any, run: int, taken: set[int], siblings: tuple[int, ...]) -> Entry:
-        step, number, asker, state, status, started, finished, hint, retry_key, broken, cut, delivered = row
+        step, number, asker, state, status, started, finished, hint, retry_key, broken, cut, delivered, release = row
         went_on = deaths = 0
         if state == State.FAILED:
             values = {"run": asker, "step": step, "finished": finished}
@@ -134,7 +136,7 @@ class Reader:
         return Entry(
             step, number, asker, State(state), status, started, finished, cut is not None, bool(cut),
             step in taken or asker in siblings, went_on=bool(went_on), deaths=deaths, hint=hint,
-            retry_key=retry_key, broken=bool(broken), lost=delivered == 0,
+            retry_key=retry_key, broken=bool(broken), lost=delivered == 0, unreleased=release == Release.HELD,
         )  # fmt: skip
 
     def deaths(self, step: int, run: int) -> int:
@@ -189,15 +191,22 @@ class Reader:
     # --- bodies ---
 
     def answer(self, step: int) -> AnswerRow:
-        """The recorded answer of a step. Raises ``StoreCorrupt``."""
+        """The recorded answer of a step, as agents are given it. Raises ``StoreCorrupt``."""
+        return self._answer("answer", step)
+
+    def received(self, step: int) -> AnswerRow:
+        """The same as it was received, whatever was decided about it."""
+        return self._answer("received", step)
+
+    def _answer(self, question: str, step: int) -> AnswerRow:
         (
             status, head, codec, size, data, stream, model, number, started, finished, branch, usage, cost, dialect,
-            state, _hash,
-        ) = self._one("answer", (step,))  # fmt: skip
+            state, _hash, release, said,
+        ) = self._one(question, (step,))  # fmt: skip
         body = b"" if data is None else self._content(codec, size, data)
         return AnswerRow(
             number, branch, State(state), dialect, status, self.head_of(head), body, shape_of(stream), model, started,
-            finished, usage, cost,
+            finished, usage, cost, None if release is None else Release(release), said or "{}",
         )  # fmt: skip
 
     def held(self, session: int, answer_id: str) -> HeldRow | None:

@@ -8,8 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from agentstate.core.approval import Role
 from agentstate.core.branching import Branch
-from agentstate.core.model import Call, Fingerprint, RunState, SessionStatus, Shape, State, Verdict
+from agentstate.core.model import (
+    ApprovalKind,
+    ApprovalState,
+    Call,
+    Fingerprint,
+    OnReject,
+    Release,
+    RunState,
+    SessionStatus,
+    Shape,
+    State,
+    Verdict,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,87 @@ class NewStep(NamedTuple):
     retry_key: bytes = b""
     opening: bool = False
     carried: tuple[int, ...] = ()
+    asked: NewApproval | None = None
+    messages: tuple[Message, ...] = ()
+
+
+class NewApproval(NamedTuple):
+    """A question to put to a person; ``core.model`` says what its parts are. ``arguments``, of a request its body, and
+    ``schema`` (JSON) are kept as contents; ``rule``: the policy that asks for it, as JSON."""
+
+    id: str
+    kind: ApprovalKind
+    digest: bytes
+    arguments: bytes
+    on_reject: OnReject
+    tool: str = ""
+    choice: int = 0
+    place: int = 0
+    call_id: str = ""
+    schema: bytes = b""
+    rule: str = "{}"
+    quorum: int = 1
+    approvers: tuple[str, ...] = ()
+    expires_at: float | None = None
+    state: ApprovalState = ApprovalState.PENDING  # refused at once, by a policy
+    reason: str = ""
+
+
+class Message(NamedTuple):
+    """A message for one target's outbox. ``alert``: the message's id, equal for all targets; ``payload``: JSON."""
+
+    alert: str
+    target: str
+    event: str
+    payload: str
+    session: str = ""
+    subject: str = ""
+
+
+class OutboxRow(NamedTuple):
+    """A message of the outbox. ``attempts``: tries that have begun since it was written or revived; ``next_at``: when
+    the next one is due; ``error``: how the last one failed, or why there is none any more."""
+
+    id: int
+    alert: str
+    target: str
+    event: str
+    session: str
+    subject: str
+    payload: str
+    attempts: int
+    created_at: float
+    next_at: float
+    delivered_at: float | None
+    dead_at: float | None
+    error: str
+
+    @property
+    def state(self) -> str:
+        """``pending``, ``delivered`` or ``dead``."""
+        if self.delivered_at is not None:
+            return "delivered"
+        return "pending" if self.dead_at is None else "dead"
+
+
+class Invoked(NamedTuple):
+    """A call that agents are given. ``digest``: of tool and canonical arguments, see ``core.policy.call_digest``."""
+
+    choice: int
+    place: int
+    arguments: bytes
+    digest: bytes
+
+
+class Released(NamedTuple):
+    """What agents are given of a step that was held: ``body``, or what was received where that is ``None``; ``said``:
+    what the agent or the model is told of a refusal, as JSON. ``invoked``: the calls that are left of it."""
+
+    step: int
+    mode: Release
+    body: bytes | None = None
+    said: str = "{}"
+    invoked: tuple[Invoked, ...] = ()
 
 
 class Begun(NamedTuple):
@@ -94,8 +188,9 @@ class Begun(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How an attempt ended. ``body``: the bytes received; ``released``: they are the answer that agents are given;
-    ``job``: they say that the provider works on the answer."""
+    """How an attempt ended. ``body``: the bytes received; ``released``: they are what agents are given, unless a
+    release says otherwise; ``job``: they say that the provider works on the answer. ``asked``: what people must decide
+    before anything of it is given."""
 
     session: int
     step: int
@@ -110,6 +205,9 @@ class Ending(NamedTuple):
     cost: float | None = None
     error: str = ""
     job: bool = False
+    invoked: tuple[Invoked, ...] = ()
+    asked: tuple[NewApproval, ...] = ()
+    messages: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +238,9 @@ class HeldRow:
 
 
 class AnswerRow(NamedTuple):
-    """A recorded answer. ``overlap``: its first and last tick are not neighbours, so other steps ended meanwhile."""
+    """A recorded answer; ``body``: as agents are given it. ``release``: how, ``None`` where it was never held;
+    ``said``: what is told of a refusal, as JSON. ``overlap``: its first and last tick are no neighbours, so others
+    ended meanwhile."""
 
     number: int
     branch: int
@@ -155,6 +255,8 @@ class AnswerRow(NamedTuple):
     finished: int
     usage: str
     cost: float | None
+    release: Release | None = None
+    said: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +295,71 @@ def shape_of(code: int) -> Shape:
 
 def shape_code(shape: Shape) -> int:
     return (3 if shape.array else 2 if shape.usage else 1) if shape.stream else 0
+
+
+class ApprovalRow(NamedTuple):
+    """An approval. ``session``: its session's id as agents know it; ``number``: of its step."""
+
+    id: str
+    session_id: int
+    session: str
+    step: int
+    number: int
+    kind: ApprovalKind
+    choice: int
+    place: int
+    call_id: str
+    tool: str
+    arguments: str
+    schema: str
+    digest: bytes
+    rule: str
+    on_reject: OnReject
+    quorum: int
+    approvers: tuple[str, ...]
+    state: ApprovalState
+    effective: str
+    decided_by: str
+    reason: str
+    created_at: float
+    expires_at: float | None
+    decided_at: float | None
+
+
+class ApproverRow(NamedTuple):
+    """Somebody who may use the control plane. ``token``: the sha256 of theirs; ``slack``, ``discord``: their user id
+    there, empty: none."""
+
+    name: str
+    role: Role
+    token: bytes
+    slack: str
+    discord: str
+    created_at: float
+    disabled_at: float | None
+
+
+class AuditRow(NamedTuple):
+    id: int
+    at: float
+    actor: str
+    action: str
+    subject: str
+    detail: str
+    previous: bytes
+    hash: bytes
+
+
+class InvocationRow(NamedTuple):
+    """A call that agents were given. ``arguments``: as they were given; ``result``: what came back, ``None``: nothing
+    yet."""
+
+    step: int
+    choice: int
+    place: int
+    call_id: str
+    tool: str
+    arguments: str
+    result: str | None
+    failed: bool
+    seen_at: float | None

@@ -10,9 +10,9 @@ from hashlib import sha256
 
 from agentstate import clock
 from agentstate.core import lifecycle
-from agentstate.core.model import RunState, State
+from agentstate.core.model import Release, RunState, State
 from agentstate.errors import StepTaken
-from agentstate.store import bodies
+from agentstate.store import bodies, decisions
 from agentstate.store.counters import Counters
 from agentstate.store.rows import Begun, Ending, FinishedJob, NewStep, shape_code
 from agentstate.store.sqlite import named
@@ -132,6 +132,7 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
         )  # fmt: skip
     except sqlite3.IntegrityError as error:
         raise StepTaken(str(error)) from error
+    decisions.tell(conn, ending.messages, clock.now())
     if ending.state is not State.COMPLETED:
         return
     if verdict.answer_id:
@@ -139,6 +140,45 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
         conn.execute(_SQL["hold"], held)
     for call in verdict.calls:
         conn.execute(_SQL["add_call"], (ending.step, call.choice, call.index, call.call_id, call.name))
+    decisions.add_invocations(conn, counters, ending.step, ending.invoked)
+    if ending.asked:
+        conn.execute(_SQL["withhold"], (ending.step, clock.now()))
+    for asked in ending.asked:
+        decisions.ask(conn, counters, ending.session, ending.step, asked)
+
+
+def hold_step(conn: sqlite3.Connection, counters: Counters, new: NewStep) -> Begun:
+    """A question that waits for a person before it is sent."""
+    begun = begin_step(conn, counters, new)
+    conn.execute(_SQL["hold_step"], (begun.step,))
+    assert new.asked is not None
+    decisions.ask(conn, counters, new.session, begun.step, new.asked)
+    decisions.tell(conn, new.messages, clock.now())
+    return begun
+
+
+def send_held(conn: sqlite3.Connection, new: NewStep, step: int) -> Begun:
+    """A question that waited is about to be sent."""
+    row = conn.execute(_SQL["send_held"], {"step": step, "stream": shape_code(new.call.shape)}).fetchone()
+    if row is None:
+        raise StepTaken("the step was taken up by another request meanwhile; ask again")
+    attempt, number = row
+    now = clock.now()
+    values = {"step": step, "n": attempt, "run": new.run, "provider": new.provider, "now": now}
+    conn.execute(_SQL["set_provider"], values)
+    served = {"run": new.run, "outcome": new.outcome, "match": "strict", "now": now}
+    conn.execute(_SQL["serve"], {**served, "step": step, "hint": new.hint})
+    note_run(conn, new, now)
+    return Begun(step, number, attempt)
+
+
+def refuse_step(conn: sqlite3.Connection, counters: Counters, ending: Ending, mode: Release, said: str) -> None:
+    """A question that waited is not sent: the refusal is its answer."""
+    if conn.execute(_SQL["send_held"], {"step": ending.step, "stream": 0}).fetchone() is None:
+        raise StepTaken("the step was taken up by another request meanwhile; ask again")
+    end_step(conn, counters, ending)
+    values = {"step": ending.step, "mode": mode.value, "said": said, "now": clock.now()}
+    conn.execute(_SQL["refuse"], values)
 
 
 def finish_job(conn: sqlite3.Connection, counters: Counters, job: FinishedJob) -> None:

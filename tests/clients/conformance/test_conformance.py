@@ -149,7 +149,10 @@ class Bench:
 def _bench(kind: type[Mock], why: str, folder: Path) -> Iterator[Bench]:
     if why:
         pytest.skip(why)
-    with kind(folder / "mock") as mock, Proxy(folder / "proxy", environment=mock.providers) as proxy:
+    with (
+        kind(folder / "mock") as mock,
+        Proxy(folder / "proxy", environment=mock.providers, file="policies = []\n") as proxy,
+    ):
         yield Bench(mock, proxy)
         assert "Traceback" not in proxy.log
         proxy.doctor()
@@ -261,7 +264,7 @@ def test_reports_on_those_who_speak_the_chat_format_their_own_way_are_the_same(
     provider = llmock.mock.root + KIN[kin]
     direct = llmock.report({suite: provider})
     asked = llmock.mock.asked()
-    with Proxy(tmp_path / "data", environment={"AGENTSTATE_OPENAI_URL": provider}) as proxy:
+    with Proxy(tmp_path / "data", environment={"AGENTSTATE_OPENAI_URL": provider}, file="policies = []\n") as proxy:
         for address in ("/v1", "/s/one/v1"):
             llmock.mock.begin(())
             _assert_same(direct, llmock.report({suite: proxy.url + address}))

@@ -83,7 +83,9 @@ def model() -> Iterator[Model]:
 def proxy(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Iterator[Proxy]:
     """``agentstate serve`` before the scripted model, for every wire format."""
     others = {"AGENTSTATE_ANTHROPIC_URL": model.root, "AGENTSTATE_GEMINI_URL": model.root}
-    with Proxy(tmp_path_factory.mktemp("proxy"), f"{model.root}/v1", environment=others) as running:
+    with Proxy(
+        tmp_path_factory.mktemp("proxy"), f"{model.root}/v1", environment=others, file="policies = []\n"
+    ) as running:
         yield running
 
 

@@ -76,6 +76,12 @@ def test_ids_of_an_outer_run_are_replaced_in_the_headers_and_a_plain_session_is_
     assert lines == ["x-mine: 1", "x-agent-session-id: s-1", "x-agent-run-id: run_new"]
 
 
+def test_the_agent_is_given_no_token_of_a_person() -> None:
+    of_people = {"AGENTSTATE_TOKEN": "sk-test-ann", "AGENTSTATE_ADMIN_TOKEN": "sk-test-admin", "KEPT": "yes"}
+    made = environment(of_people, "http://127.0.0.1:1", "s", "r")
+    assert made["KEPT"] == "yes" and not {"AGENTSTATE_TOKEN", "AGENTSTATE_ADMIN_TOKEN"} & set(made)
+
+
 def test_agent_key_stands_in_the_path_and_never_in_the_users_part() -> None:
     made = environment({}, "http://127.0.0.1:1", "s", "r", agent_key="k/1")
     assert made["OPENAI_BASE_URL"] == "http://127.0.0.1:1/k/k%2F1/s/s/r/r/v1"
@@ -194,7 +200,7 @@ def test_proxy_that_refuses_our_own_token_is_named(fake: FakeProxy, supervise: S
     fake.refuse = True
     supervisor = supervise("true")
     assert supervisor.end() == 1
-    assert "refuses the admin token" in supervisor.log and "Traceback" not in supervisor.log
+    assert "refuses the token" in supervisor.log and "Traceback" not in supervisor.log
     assert TOKEN not in supervisor.log
 
 

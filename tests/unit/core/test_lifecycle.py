@@ -7,12 +7,13 @@ import itertools
 import pytest
 
 from agentstate.core import lifecycle
-from agentstate.core.model import RunState, SessionStatus, State
+from agentstate.core.model import ApprovalState, RunState, SessionStatus, State
 from agentstate.errors import IllegalTransition
 
 STEP_MOVES = {
     (State.IN_FLIGHT, State.COMPLETED), (State.IN_FLIGHT, State.FAILED), (State.IN_FLIGHT, State.INTERRUPTED),
     (State.FAILED, State.IN_FLIGHT), (State.INTERRUPTED, State.IN_FLIGHT),
+    (State.HELD, State.IN_FLIGHT), (State.HELD, State.COMPLETED),
 }  # fmt: skip
 RUN_MOVES = {
     (RunState.OPEN, RunState.ENDED), (RunState.OPEN, RunState.FENCED), (RunState.ENDED, RunState.OPEN),
@@ -52,3 +53,16 @@ def test_every_state_has_a_row() -> None:
 def test_session_may_go_from_any_status_to_any_other() -> None:
     for now, moves in lifecycle.SESSION.items():
         assert moves == set(SessionStatus) - {now}
+
+
+@pytest.mark.parametrize(("now", "to"), list(itertools.product(ApprovalState, ApprovalState)))
+def test_approval_is_decided_once_and_reopened_only_where_it_was_let_through(
+    now: ApprovalState, to: ApprovalState
+) -> None:
+    decided = now is ApprovalState.PENDING and to is not ApprovalState.PENDING
+    reopened = now in (ApprovalState.APPROVED, ApprovalState.EDITED) and to is ApprovalState.PENDING
+    if decided or reopened:
+        assert lifecycle.move_approval(now, to) is to
+    else:
+        with pytest.raises(IllegalTransition, match=f"from {now} to {to}"):
+            lifecycle.move_approval(now, to)

@@ -263,7 +263,10 @@ def test_every_kind_of_call_for_the_agent_is_held_and_named(kind: str) -> None:
     assert free == b"".join(begin() + of_item(TEXT))
     found = [(call.index, call.call_id, call.name, call.arguments) for call in verdict.calls]
     call_id = "it_1" if kind == "mcp_approval_request" else "call_9"
-    assert found == [(1, call_id, kind.removesuffix("_call"), '{"type":"exec"}')]
+    arguments = '{"type":"exec"}'
+    if kind == "custom_tool_call":
+        arguments = json.dumps({"input": arguments}, separators=(",", ":"))
+    assert found == [(1, call_id, kind.removesuffix("_call"), arguments)]
     assert RESPONSES.judge(CALL, json.dumps(response(output=[TEXT, item])).encode()).calls == verdict.calls
 
 
@@ -271,16 +274,29 @@ PROVIDERS_OWN = ({"type": "web_search_call"}, {"type": "mcp_call", "arguments": 
                  {"type": "code_interpreter_call"}, {"type": "file_search_call"}, {"type": "image_generation_call"},
                  {"type": "mcp_list_tools"}, {"type": "reasoning"}, {"type": "tool_search_call", "execution": "server"},
                  {"type": "shell_call", "call_id": "c", "environment": {"type": "container_reference"}},
-                 {"type": "x_new_call"}, {"type": "x_new"})  # fmt: skip
+                 {"type": "x_new"})  # fmt: skip
 
 
 @pytest.mark.parametrize("item", PROVIDERS_OWN, ids=lambda item: item["type"])
 def test_what_the_provider_runs_itself_is_shown_and_is_no_call(item: dict[str, Any]) -> None:
     events = [*of_item(item), event(f"response.{item['type']}.completed")]
-    shown = events if item["type"] not in ("shell_call", "tool_search_call", "x_new_call") else events[:2]
+    shown = events if item["type"] not in ("shell_call", "tool_search_call") else events[:2]
     free, verdict, _ = fed([b"".join([*begin(), *events, event("response.completed", response=response())])])
     assert free == b"".join(begin() + shown)
     assert (verdict.fault, verdict.calls) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("more", "name"), [({}, ""), ({"name": ["mail"]}, ""), ({"name": "mail"}, "mail"), ({"call_id": "c"}, "x_new")]
+)
+def test_call_of_an_unknown_kind_is_held_and_has_no_name_where_nothing_tells_it(
+    more: dict[str, Any], name: str
+) -> None:
+    item = {"type": "x_new_call", "id": "x_1", "function": {"name": "mail"}, **more}
+    free, verdict, _ = fed([whole(TEXT, item)])
+    assert free == b"".join(begin() + of_item(TEXT))
+    assert [(call.index, call.name) for call in verdict.calls] == [(1, name)]
+    assert RESPONSES.judge(CALL, json.dumps(response(output=[TEXT, item])).encode()).calls == verdict.calls
 
 
 HELD = (
@@ -364,7 +380,7 @@ def test_arguments_that_parse_or_are_empty_are_fine_in_a_response(arguments: str
 def test_free_text_of_a_custom_tool_need_not_be_json() -> None:
     item = {"type": "custom_tool_call", "id": "ct", "call_id": "c", "name": "sql", "input": "select {"}
     verdict = fed([whole(item)])[1]
-    assert [(call.name, call.arguments) for call in verdict.calls] == [("sql", "select {")]
+    assert [(call.name, call.arguments) for call in verdict.calls] == [("sql", '{"input":"select {"}')]
     assert not verdict.fault
 
 

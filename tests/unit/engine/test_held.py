@@ -71,7 +71,7 @@ def _followed(monkeypatch: pytest.MonkeyPatch, limit: float, look: Any) -> list[
     parts = cast(Parts, SimpleNamespace(settings=settings, closing=False, journal=journal))
     call = registry.BY_NAME["openai_responses"].parse("POST", "responses", b'{"background":true,"input":"x"}')
     dialect = registry.BY_NAME["openai_responses"]
-    job = jobs.Followed(1, "resp_1", call, dialect, cast(Any, SimpleNamespace(name="p")), "/v1/responses", [])
+    job = jobs.Followed(1, "s", "resp_1", call, dialect, cast(Any, SimpleNamespace(name="p")), "/v1/responses", [])
     asyncio.run(jobs.follow(parts, job))
     return looks
 

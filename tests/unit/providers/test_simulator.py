@@ -273,6 +273,13 @@ def test_structured_answer_is_an_object_that_fits() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", made["when"]) and len(made["code"]) >= 30 and made["fixed"] == 7
 
 
+def test_examples_of_a_schema_are_taken_before_anything_is_made_up() -> None:
+    whom = {"type": "string", "format": "email", "examples": ["ann@example.com", "bob@example.com"]}
+    made = {fit({"properties": {"to": whom}}, str(seed))["to"] for seed in range(20)}
+    assert made == set(whom["examples"])
+    assert fit(whom | {"examples": []}, "s") == "someone@example.com"
+
+
 def test_schema_that_refers_to_itself_ends() -> None:
     tree = {"type": "object", "properties": {side: {"$ref": "#"} for side in "abcdefgh"}, "required": list("abcdefgh")}
     assert len(json.dumps(fit(tree, "s"))) < 1_000_000

@@ -23,9 +23,11 @@ select id, name, named, evidence, owner, supervisor, state, siblings, base, hint
 from run where session = ? order by id desc limit ?;
 
 -- name: entries
-select s.id, s.number, s.run, s.state, a.status, s.started, s.finished, coalesce(v.hint, s.hint), s.retry_key, a.broken, v.cut_at, v.delivered
+select s.id, s.number, s.run, s.state, a.status, s.started, s.finished, coalesce(v.hint, s.hint), s.retry_key, a.broken, v.cut_at, v.delivered,
+       r.mode
 from step s
 join attempt a on a.step = s.id and a.n = s.attempts
+left join release r on r.step = s.id
 left join served v on v.run = :run and v.step = s.id
 where s.branch = :branch and s.fingerprint = :fingerprint and s.number < :upto
 order by s.number;
@@ -95,10 +97,132 @@ select count(*) from (select 1 from served where run = ? limit 2);
 select fingerprint from step where session = :session and branch = :branch and number < :upto order by number limit 1;
 
 -- name: answer
-select a.status, a.head, b.codec, b.size, b.data, s.stream, a.model, s.number, s.started, s.finished, s.branch, a.usage, a.cost, s.dialect, s.state, b.hash
+select a.status, a.head, b.codec, b.size, b.data, s.stream, a.model, s.number, s.started, s.finished, s.branch, a.usage, a.cost, s.dialect, s.state, b.hash,
+       r.mode, r.said
+from step s join attempt a on a.step = s.id and a.n = s.attempts
+left join release r on r.step = s.id
+left join blob b on b.id = coalesce(r.body, a.body)
+where s.id = ?;
+
+-- name: received
+select a.status, a.head, b.codec, b.size, b.data, s.stream, a.model, s.number, s.started, s.finished, s.branch, a.usage, a.cost, s.dialect, s.state, b.hash,
+       null, '{}'
 from step s join attempt a on a.step = s.id and a.n = s.attempts
 left join blob b on b.id = a.body
 where s.id = ?;
+
+-- name: run_of
+select run from step where id = ?;
+
+-- name: has_amended
+select 1 from release r join step s on s.id = r.step where s.session = ? and r.body is not null limit 1;
+
+-- name: has_withheld
+select 1 from release r join step s on s.id = r.step where s.session = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
+
+-- name: labels
+select name from label where session = ? order by name;
+
+-- name: approval
+select a.id, a.session, t.key, a.step, s.number, a.kind, a.choice, a.place, a.call_id, a.tool, b.codec, b.size, b.data, c.codec, c.size, c.data,
+       a.digest, a.rule, a.on_reject, a.quorum, a.approvers, a.state, e.codec, e.size, e.data, a.decided_by, a.reason, a.created_at, a.expires_at, a.decided_at
+from approval a join step s on s.id = a.step join session t on t.id = a.session join blob b on b.id = a.arguments
+left join blob c on c.id = a.schema left join blob e on e.id = a.effective
+where a.id = ?;
+
+-- name: approvals_of
+select id from approval where step = ? order by choice, place, kind;
+
+-- name: asked_about
+select id from approval where step in (select value from json_each(:steps)) order by step, choice, place, kind;
+
+-- name: refused
+select a.tool, b.codec, b.size, b.data, a.reason, a.decided_by
+from served v join approval a on a.step = v.step join blob b on b.id = a.arguments
+where v.run = ? and a.state = 'rejected' and a.kind = 'call' and a.decided_by <> 'policy';
+
+-- name: approvals
+select a.id from approval a join session t on t.id = a.session
+where (:state = '' or a.state = :state) and (:session = '' or t.key = :session)
+  and (:created is null or a.created_at > :created or (a.created_at = :created and a.id > :id))
+order by a.created_at, a.id limit :limit;
+
+-- name: expired
+select id, step from approval where state = 'pending' and expires_at is not null and expires_at <= ? order by expires_at limit 100;
+
+-- name: next_expiry
+select min(expires_at) from approval where state = 'pending' and expires_at is not null;
+
+-- name: votes
+select v.approver, v.action, b.codec, b.size, b.data, v.reason, v.at from vote v left join blob b on b.id = v.arguments
+where v.approval = ? order by v.at;
+
+-- name: audit
+select id, at, actor, action, subject, detail, previous, hash from audit where id > :after order by id limit :limit;
+
+-- name: open_invocations
+select c.call_id, i.step, i.choice, i.place
+from call c join invocation i on i.step = c.step and i.choice = c.choice and i.place = c.place
+join step s on s.id = c.step
+where c.call_id in (select value from json_each(:ids)) and s.session = :session and i.result is null
+  and exists (select 1 from served v where v.run = :run and v.step = c.step)
+order by i.step;
+
+-- name: made_before
+with recursive up (id, parent) as (
+    select id, parent from branch where id = :head
+    union all
+    select b.id, b.parent from up join branch b on b.id = up.parent
+), generation (id) as (
+    select id from up where parent is null
+    union all
+    select b.id from generation join branch b on b.parent = generation.id
+)
+select s.number, b.codec, b.size, b.data
+from invocation i join step s on s.id = i.step join call c on c.step = i.step and c.choice = i.choice and c.place = i.place
+join blob b on b.id = i.result
+where i.digest = :digest and s.session = :session and i.failed = 0 and s.branch in (select id from generation)
+  and not exists (select 1 from served v where v.run = :run and v.step = i.step)
+order by i.seen_at desc limit 1;
+
+-- name: approver_by_token
+select name, role, token, slack, discord, created_at, disabled_at from approver where token = ? and disabled_at is null;
+
+-- name: approver
+select name, role, token, slack, discord, created_at, disabled_at from approver where name = ?;
+
+-- name: approvers
+select name, role, token, slack, discord, created_at, disabled_at from approver order by name;
+
+-- name: approvers_by_slack
+select name, role, token, slack, discord, created_at, disabled_at from approver where slack = ? and disabled_at is null;
+
+-- name: approvers_by_discord
+select name, role, token, slack, discord, created_at, disabled_at from approver where discord = ? and disabled_at is null;
+
+-- name: invocations_of
+select i.step, i.choice, i.place, c.call_id, c.name, a.codec, a.size, a.data, r.codec, r.size, r.data, i.failed, i.seen_at
+from invocation i join call c on c.step = i.step and c.choice = i.choice and c.place = i.place
+join blob a on a.id = i.arguments left join blob r on r.id = i.result
+where i.step in (select value from json_each(:steps)) order by i.step, i.choice, i.place;
+
+-- name: next_message
+select id, alert, target, event, session, subject, payload, attempts, created_at, next_at, delivered_at, dead_at, error
+from outbox where target = ? and delivered_at is null and dead_at is null order by id limit 1;
+
+-- name: waiting_targets
+select distinct target from outbox where delivered_at is null and dead_at is null;
+
+-- name: outbox_message
+select id, alert, target, event, session, subject, payload, attempts, created_at, next_at, delivered_at, dead_at, error
+from outbox where id = ?;
+
+-- name: outbox_messages
+select id, alert, target, event, session, subject, payload, attempts, created_at, next_at, delivered_at, dead_at, error
+from outbox
+where (:before = 0 or id < :before)
+  and (:state = '' or :state = case when delivered_at is not null then 'delivered' when dead_at is not null then 'dead' else 'pending' end)
+order by id desc limit :limit;
 
 -- name: held
 select h.step, h.job, h.status, h.head, b.codec, b.size, b.data, s.number
@@ -143,7 +267,7 @@ where v.run = ? group by v.outcome;
 
 -- name: run_paid
 select count(*), sum(cost), sum(case when cost is null and status between 200 and 299 then 1 else 0 end) from attempt a
-where a.run = ? and a.step in (select step from served where run = ?);
+where a.run = ? and a.provider <> '' and a.step in (select step from served where run = ?);
 
 -- name: session_totals
 select count(*), sum(case when s.state = 'failed' then 1 else 0 end),

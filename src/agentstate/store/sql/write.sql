@@ -24,6 +24,9 @@ update branch set opening = :opening where id = :branch and opening is null;
 -- name: set_status
 update session set status = :status, note = :note, updated_at = :now where id = :session;
 
+-- name: has_other_status
+select 1 from session where id = ? and status <> ?;
+
 -- name: add_run
 insert into run (session, name, named, evidence, owner, supervisor, siblings, base, hint_min, hint_max, started_at)
 values (:session, :name, :named, :evidence, :owner, :supervisor, :siblings, :base, :hint, :hint, :now);
@@ -80,6 +83,102 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_call
 insert into call (step, choice, place, call_id, name) values (?, ?, ?, ?, ?);
+
+-- name: add_invocation
+insert into invocation (step, choice, place, arguments, digest) values (?, ?, ?, ?, ?)
+on conflict (step, choice, place) do update set arguments = excluded.arguments, digest = excluded.digest;
+
+-- name: drop_invocations
+delete from invocation where step = ?;
+
+-- name: set_result
+update invocation set result = :result, failed = :failed, seen_at = :now
+where step = :step and choice = :choice and place = :place and result is null;
+
+-- name: add_label
+insert into label (session, name) values (?, ?) on conflict do nothing;
+
+-- name: drop_label
+delete from label where session = ? and name = ?;
+
+-- name: hold_step
+update step set state = 'held' where id = ?;
+
+-- name: send_held
+update step set state = 'in_flight', stream = :stream where id = :step and state = 'held' returning attempts, number;
+
+-- name: set_provider
+update attempt set provider = :provider, run = :run, started_at = :now where step = :step and n = :n;
+
+-- name: ask
+insert into approval (id, session, step, kind, choice, place, call_id, tool, arguments, schema, digest, rule, on_reject,
+                      quorum, approvers, created_at, expires_at, state, decided_by, reason, decided_at)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: reopen
+update approval set state = 'pending', effective = null, decided_by = '', reason = '', decided_at = null, rule = :rule,
+                    quorum = :quorum, approvers = :approvers
+where id = :id and state in ('approved', 'edited');
+
+-- name: vote
+insert into vote (approval, approver, action, arguments, reason, at) values (?, ?, ?, ?, ?, ?)
+on conflict (approval, approver) do update set action = excluded.action, arguments = excluded.arguments,
+                                               reason = excluded.reason, at = excluded.at;
+
+-- name: decide
+update approval set state = :state, effective = :effective, decided_by = :by, reason = :reason, decided_at = :now
+where id = :id and state = 'pending';
+
+-- name: pending_of
+select id from approval where step = ? and state = 'pending' limit 1;
+
+-- name: disabled_approvers
+select name from approver where disabled_at is not null;
+
+-- name: pending_from
+select a.id from approval a join step s on s.id = a.step where a.session = ? and a.state = 'pending' and s.number >= ?;
+
+-- name: withhold
+insert into release (step, mode, at) values (?, 'held', ?);
+
+-- name: release
+update release set mode = :mode, body = :body, said = :said, at = :now where step = :step and mode = 'held';
+
+-- name: refuse
+insert into release (step, mode, said, at) values (:step, :mode, :said, :now);
+
+-- name: add_approver
+insert into approver (name, role, token, slack, discord, created_at) values (:name, :role, :token, :slack, :discord, :now);
+
+-- name: disable_approver
+update approver set disabled_at = :now where name = :name and disabled_at is null;
+
+-- name: rotate_approver
+update approver set token = :token where name = :name and disabled_at is null;
+
+-- name: last_audit
+select id, hash from audit order by id desc limit 1;
+
+-- name: add_audit
+insert into audit (id, at, actor, action, subject, detail, previous, hash) values (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: post
+insert into outbox (alert, target, event, session, subject, payload, created_at, next_at) values (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: try_message
+update outbox set attempts = attempts + 1 where id = ? and delivered_at is null and dead_at is null returning attempts;
+
+-- name: deliver_message
+update outbox set delivered_at = :now, dead_at = null, error = '' where id = :id;
+
+-- name: postpone_message
+update outbox set next_at = :next, error = :error where id = :id;
+
+-- name: bury_message
+update outbox set dead_at = :now, error = :error where id = :id and delivered_at is null;
+
+-- name: revive_message
+update outbox set dead_at = null, attempts = 0, next_at = :now where id = :id and dead_at is not null;
 
 -- name: hold
 insert into held (id, session, step, job) values (:id, :session, :step, :job)

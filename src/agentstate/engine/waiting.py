@@ -1,0 +1,107 @@
+"""Owns questions that wait for a person before they are sent. Must not send them.
+
+Invariant: such a question is in the journal, and on disk, before anybody is asked about it; it is sent once, after an
+approval of that very question, and its refusal is its answer for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from agentstate import clock
+from agentstate.core.model import ApprovalKind, ApprovalState, Release, SessionStatus, Shape, State, Verdict
+from agentstate.dialects import refusal
+from agentstate.dialects.concealing import MARK
+from agentstate.engine.reopening import check_shown
+from agentstate.errors import HumanRejection, SessionPaused, ShuttingDown
+from agentstate.store.rows import ApprovalRow, Ending
+
+if TYPE_CHECKING:
+    from agentstate.engine.core import Parts
+    from agentstate.engine.recorder import Job
+
+
+def question_of(job: Job) -> ApprovalRow | None:
+    """What is asked about the request of a job's step; ``None``: it needs no approval."""
+    rows = job.parts.journal.read.approvals_of(job.live.step)
+    return next((row for row in rows if row.kind is ApprovalKind.REQUEST), None)
+
+
+async def approved(job: Job) -> bool:
+    """Wait until the question may be sent; false: it may not, its readers are told, or there are none any more."""
+    if job.parts.journal.read.answer(job.live.step).state is not State.HELD:
+        return True
+    step, recording, gate = job.live.step, job.live.recording, job.parts.gate
+    news = gate.requests.setdefault(step, asyncio.Event())
+    recording.on_deserted(news.set)
+    recording.hold()
+    try:
+        while True:
+            news.clear()
+            if recording.readers == 0:
+                return False  # it stays held; whoever asks again waits on
+            if job.parts.closing:
+                recording.fail(ShuttingDown("the proxy is stopping; ask again"))
+                return False
+            question = question_of(job)
+            assert question is not None
+            if question.state is not ApprovalState.PENDING:
+                break
+            await news.wait()
+    finally:
+        gate.requests.pop(step, None)
+    if question.state is not ApprovalState.APPROVED:
+        await _refuse(job, question)
+        return False
+    session = job.parts.journal.read.session(question.session)
+    if session is None or session.status is SessionStatus.PAUSED:
+        recording.fail(SessionPaused(f"session {question.session} is paused; set its status to RUNNING to go on"))
+        return False
+    check_shown(job.parts, session, step)
+    _approved_body(job)
+    begun = await job.parts.journal.send_held(step, job.new)
+    job.live.attempt = begun.attempt
+    recording.held = False
+    return True
+
+
+def _approved_body(job: Job) -> None:
+    """What is sent is what was approved, to the letter: a request that is equal for replay may differ in what cannot
+    change the answer. Raises ``HumanRejection`` where it cannot be sent, as it held credentials that are not kept."""
+    *_, body = job.parts.journal.read.request(job.live.step)
+    if body == job.call.body:
+        return
+    if MARK.encode() in body:
+        raise HumanRejection("this is not the very request that was approved; ask with that, or for another approval")
+    job.question = job.question._replace(body=body)
+
+
+async def _refuse(job: Job, question: ApprovalRow) -> None:
+    """The refusal is the answer: an error, or, where a status is out already, a text in the place of the model's."""
+    by = f" by {question.decided_by}" if question.decided_by else ""
+    reason = f": {question.reason}" if question.reason else ""
+    error = HumanRejection(f"the request was refused{by}{reason}")
+    recording = job.live.recording
+    said = json.dumps({"text": error.message, "told": []})
+    if recording.flushed and not job.call.shape.stream and job.call.dialect in refusal.SPOKEN:
+        status, body, mode = 200, refusal.completion(job.call, error.message, clock.call_id()), Release.MESSAGE
+    else:
+        status, body, mode = error.status, job.dialect.error(error), Release.ERROR
+    ending = Ending(
+        job.live.session, job.live.step, job.live.attempt, State.COMPLETED, status, b"", body, True, Shape(),
+        Verdict(),
+    )  # fmt: skip
+    await job.parts.journal.refuse_step(ending, mode, said)
+    if mode is Release.ERROR:
+        recording.fail(error)
+    else:
+        recording.begin(status, [("content-type", job.dialect.content_type(Shape()))], Shape())
+        recording.end(body)
+
+
+def must_ask(parts: Parts, step: int) -> bool:
+    """Whether a step that was asked without approval is to be held now that its agent asks for one."""
+    rows = parts.journal.read.approvals_of(step)
+    return not any(row.kind is ApprovalKind.REQUEST for row in rows)

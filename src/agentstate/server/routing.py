@@ -1,0 +1,136 @@
+"""Owns what the routes of the control plane share: who may use one, bodies, parameters, answers. Must not know a route.
+
+Invariant: no handler runs before its caller is known to be a person whose role reaches what the route asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentstate.core.approval import Person, Role, reaches
+from agentstate.engine.core import Parts
+from agentstate.errors import AgentStateError, BadRequest, Forbidden
+from agentstate.server.auth import Authority
+from agentstate.server.errors import rendered
+from agentstate.store.reader import Reader
+
+T = TypeVar("T")
+MOST_BODY = 1024 * 1024
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Guard:
+    """Stands before handlers; ``least``: the role that a caller needs."""
+
+    def __init__(self, parts: Parts, authority: Authority) -> None:
+        self._parts = parts
+        self._authority = authority
+
+    def __call__(self, handler: Handler, least: Role = Role.VIEWER) -> Handler:
+        async def guarded(request: Request) -> Response:
+            try:
+                peer = request.client.host if request.client is not None else ""
+                given = request.headers.get("authorization", "")
+                person = await self._authority.caller(self._parts.journal.read, given, peer)
+                if not reaches(person.role, least):
+                    raise Forbidden(f"{person.name} is a {person.role}; this asks for the role {least}")
+                request.state.person = person
+                return await handler(request)
+            except AgentStateError as error:
+                return error_answer(error)
+
+        return guarded
+
+    async def reading(self, work: Callable[[Reader], T]) -> T:
+        """A long read, in a thread with a connection of its own."""
+
+        def run() -> T:
+            reader = Reader(self._parts.journal.path, self._parts.settings.store.busy_s)
+            try:
+                return work(reader)
+            finally:
+                reader.close()
+
+        return await asyncio.to_thread(run)
+
+
+def person_of(request: Request) -> Person:
+    """Who calls, behind a guard."""
+    person: Person = request.state.person
+    return person
+
+
+async def raw_body(request: Request) -> bytes:
+    """Raises ``BadRequest`` for one that is too large."""
+    raw = b""
+    async for part in request.stream():
+        raw += part
+        if len(raw) > MOST_BODY:
+            raise BadRequest("the body is too large")
+    return raw
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """A JSON object; an empty body is an empty one. Raises ``BadRequest``."""
+    raw = await raw_body(request)
+    if not raw.strip():
+        return {}
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is not JSON") from None
+    if not isinstance(value, dict):
+        raise BadRequest("the body must be a JSON object")
+    return value
+
+
+def text_of(body: dict[str, Any], name: str, default: str | None = None) -> str:
+    """A text of a body. Raises ``BadRequest`` where it is none, or missing and without default."""
+    value = body.get(name, default)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str):
+        raise BadRequest(f"{name} must be a text")
+    return value
+
+
+def is_small(value: Any) -> bool:
+    """Whether it is absent or a whole number that any database can hold."""
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53)
+
+
+def whole(request: Request, name: str, default: int, least: int, most: int) -> int:
+    """A whole number of the query. Raises ``BadRequest``."""
+    value = request.query_params.get(name)
+    if value is None:
+        return default
+    try:
+        number = int(value)
+    except ValueError:
+        raise BadRequest(f"{name} must be a whole number") from None
+    if not least <= number <= most:
+        raise BadRequest(f"{name} must be from {least} to {most}")
+    return number
+
+
+def next_page(request: Request, after: str, limit: int) -> dict[str, str]:
+    """The header that leads to the next page."""
+    url = request.url.include_query_params(after=after, limit=limit)
+    return {"link": f'<{url.path}?{url.query}>; rel="next"'}
+
+
+def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
+
+
+def error_answer(error: AgentStateError) -> Response:
+    status, headers, body = rendered(error)
+    return Response(body, status, dict(headers))
