@@ -116,17 +116,23 @@ def test_a_form_decides_in_the_name_of_the_link(proxy: Proxy, ids: list[str]) ->
 
 
 def test_an_edit_keeps_what_was_typed_where_it_does_not_fit(proxy: Proxy, ids: list[str]) -> None:
-    path = link(proxy, ids[3])
+    path = link(proxy, ids[0])
     fields = {"action": "EDITED", "digest": digest(get(proxy, path)), "reason": "safer"}
     for typed, said in (('{"to": 5}', "do not fit"), ("{", "not JSON"), ("[]", "JSON object")):
         answer = post(proxy, path, {**fields, "arguments": typed})
         text = unescape(answer.body.decode())
         assert answer.status == 422 and said in text and typed in text and "safer" in text
-    assert post(proxy, path, {**fields, "arguments": '{"to": "bob"}'}).status == 303
-    assert status(proxy, ids[3]) == "PENDING"  # one of two
-    assert "link:slack-1 edited" in get(proxy, path).body.decode()
-    assert post(proxy, path, {**fields, "arguments": '{"to": "bob"}'}).status == 303
-    assert status(proxy, ids[3]) == "PENDING"  # the same link is no second person
+    assert status(proxy, ids[0]) == "PENDING"
+
+
+def test_a_link_is_nobody_where_several_people_must_agree(proxy: Proxy, ids: list[str]) -> None:
+    path = link(proxy, ids[3])
+    shown = digest(get(proxy, path))
+    assert post(proxy, path, {"action": "APPROVED", "digest": shown}).status == 403
+    assert status(proxy, ids[3]) == "PENDING"
+    assert "link:slack-1" not in get(proxy, path).body.decode()
+    assert post(proxy, path, {"action": "REJECTED", "digest": shown}).status == 303
+    assert status(proxy, ids[3]) == "REJECTED"
 
 
 def test_a_decision_is_taken_on_what_was_shown_only(proxy: Proxy, ids: list[str]) -> None:

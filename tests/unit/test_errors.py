@@ -20,6 +20,10 @@ STABLE: dict[str, tuple[int, float | None]] = {
     "run_diverged": (400, None),
     "run_fenced": (400, None),
     "approval_unavailable": (400, None),
+    "human_rejection": (403, None),
+    "forbidden": (403, None),
+    "too_many_requests": (429, 60.0),
+    "unprocessable": (422, None),
     "upstream_fault": (503, 1.0),
     "upstream_unreachable": (503, 1.0),
     "upstream_timeout": (503, 1.0),
@@ -56,7 +60,7 @@ def test_codes_statuses_and_retries_are_the_stable_ones() -> None:
 @pytest.mark.parametrize("kind", TREE, ids=lambda kind: kind.code)
 def test_a_temporary_fault_is_a_503_and_only_that(kind: type[AgentStateError]) -> None:
     if kind.retry_after is not None:
-        assert kind.status == 503
+        assert kind.status == (429 if kind.code == "too_many_requests" else 503)  # wrong tokens are the caller's own
         assert 0 < kind.retry_after <= 60
     assert kind.exit_code in (1, 2, 3)
 

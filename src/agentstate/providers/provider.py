@@ -14,6 +14,7 @@ from agentstate.errors import NotFound, SettingsError
 from agentstate.settings import ProviderSettings
 
 _KEY_HEADERS = {("anthropic",): "x-api-key", ("gemini",): "x-goog-api-key"}  # others take a bearer token
+_OWN_BASES = ("/openai/", "/api/v1/")  # Azure; OpenRouter and its like
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,17 @@ class Provider:
 
     def url(self, path: str, query: str) -> str:
         """Where a path of the agent goes: its ``/v1`` (absent, once or doubled) becomes this provider's base. A version
-        other than that stays, as does the ``/v1`` of Gemini's, whose own default is ``/v1beta``."""
+        other than that stays, as does a base that is known of a compatible provider, and the ``/v1`` of Gemini's, whose
+        own default is ``/v1beta``."""
         rest = path
         while rest == "/v1" or rest.startswith("/v1/"):
             rest = rest[3:]
         version = self.version
-        if _has_version(rest) or ("ollama" in self.dialects and rest.startswith("/api/")):
+        if (
+            _has_version(rest)
+            or rest.startswith(_OWN_BASES)
+            or ("ollama" in self.dialects and rest.startswith("/api/"))
+        ):
             version = ""
         elif self.dialects == ("gemini",) and version == "/v1":
             version = "/v1" if rest != path else "/v1beta"
