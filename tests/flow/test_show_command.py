@@ -120,6 +120,7 @@ def test_json_passes_calls_approvals_and_what_was_proposed_through(proxy: Proxy)
     assert (asked[0]["release"], asked[0]["proposed"]) == (None, None)
 
 
+@pytest.mark.usefixtures("wide")
 def test_one_step_is_shown_with_its_calls_and_both_answers(proxy: Proxy) -> None:
     text = "\n".join(rows(proxy, "--step", "3"))
     assert "edited by admin: one is enough" in text and "no result yet" in text
