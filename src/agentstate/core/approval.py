@@ -54,7 +54,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The part of an approval that a decision depends on. ``rejected_by``, ``wanted``: see ``tally``."""
+    """The part of an approval that a decision depends on."""
 
     kind: ApprovalKind
     state: ApprovalState

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from agentstate.core.model import Call, ToolCall, Verdict
+from agentstate.core.model import ToolCall
 from agentstate.core.policy import Place, Ruling
 from agentstate.dialects import registry
-from agentstate.dialects.base import Dialect
 from agentstate.engine.policies import Policies
 from agentstate.engine.sessions import found
+from agentstate.engine.settling import verdict_of
 from agentstate.errors import AgentStateError, NotFound
 from agentstate.store.reader import Reader
-from agentstate.store.rows import AnswerRow, StepRow
+from agentstate.store.rows import StepRow
 
 _PAGE = 1000
 
@@ -63,12 +63,4 @@ def _steps(reader: Reader, session: int, count: int, number: int | None) -> list
 def _proposed(reader: Reader, step: StepRow) -> tuple[ToolCall, ...]:
     name, method, path, body = reader.request(step.id)
     dialect = registry.BY_NAME[name]
-    return _verdict(dialect, dialect.parse(method, path, body), reader.received(step.id)).calls
-
-
-def _verdict(dialect: Dialect, call: Call, answer: AnswerRow) -> Verdict:
-    if not answer.shape.stream:
-        return dialect.judge(call, answer.body)
-    gate = dialect.gate(call._replace(shape=answer.shape))
-    gate.feed(answer.body)
-    return gate.finish()
+    return verdict_of(dialect, dialect.parse(method, path, body), reader.received(step.id)).calls
