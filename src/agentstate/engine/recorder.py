@@ -42,7 +42,8 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 @dataclass(slots=True)
 class Job:
     """What the task works on. ``again``: the step that is tried again; ``begun``: else, the new step on its way into
-    the journal; ``drain``: whether to go on without readers; ``place``: for the policies."""
+    the journal; ``drain``: whether to go on without readers; ``place``: for the policies; ``held``: the step's question
+    waits for a person."""
 
     parts: Parts
     live: Live
@@ -56,6 +57,7 @@ class Job:
     drain: bool
     place: Place
     rounds: int = 0
+    held: bool = False
     received: list[bytes] = field(default_factory=list)
     size: int = 0
     deserted_size: int | None = None
@@ -102,13 +104,15 @@ async def _begin(job: Job) -> None:
     journal = job.parts.journal
     if job.begun is not None:
         begun = await job.begun
+        job.held = job.new.asked is not None
     else:
         assert job.again is not None
         state = journal.read.answer(job.again).state
         if state is State.IN_FLIGHT:  # its end could not be recorded: nobody works on it any more
             await journal.interrupt_step(job.again)
             state = State.INTERRUPTED
-        if state is State.HELD:
+        job.held = state is State.HELD
+        if job.held:
             begun = Begun(job.again, journal.read.answer(job.again).number, 1)
         else:
             begun = await journal.begin_attempt(job.again, state, job.new)
