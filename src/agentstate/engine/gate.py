@@ -33,6 +33,7 @@ from agentstate.dialects.base import Dialect
 from agentstate.dialects.concealing import MARK
 from agentstate.engine.headers import kept_headers
 from agentstate.engine.invocations import acts
+from agentstate.engine.overlay import can_retell
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
 from agentstate.engine.reopening import check_shown, reopened
@@ -341,7 +342,7 @@ class Gate:
             for row in rows if row.state is ApprovalState.REUSED
         }  # fmt: skip
         found = settled(place, answer.branch, step, schemas_of(dialect, call), verdict, rows, self.policies, reused)
-        mode = mode_of(found, recording)
+        mode = mode_of(found, recording, can_retell(dialect, call, verdict, answer))
         if mode is Release.CONTINUE and MARK.encode() in body:  # what the provider must be sent is not kept
             mode = Release.MESSAGE
         amended: bytes | None = None
@@ -362,6 +363,7 @@ class Gate:
         told = json.dumps({"text": found.text, "told": found.told})
         released = Released(step, mode, amended, told, found.invoked if mode is not Release.ERROR else ())
         await self._parts.journal.release(released)
+        self._parts.overlays.forget(session.id)
         return released
 
     def _recorded_result(self, session: SessionRow, row: ApprovalRow) -> str:

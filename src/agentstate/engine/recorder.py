@@ -16,7 +16,7 @@ from agentstate.core.model import Call, Shape, State, Verdict
 from agentstate.core.policy import Place
 from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
-from agentstate.engine import held, jobs, waiting
+from agentstate.engine import context, held, jobs, waiting
 from agentstate.engine.core import Parts
 from agentstate.engine.gate import Judged
 from agentstate.engine.headers import packed_headers
@@ -83,6 +83,8 @@ async def record(job: Job) -> None:
         job.live.recording.on_deserted(lambda: _deserted(job, task))
         if job.live.recording.readers == 0:
             _deserted(job, task)
+        if context.may_differ(job):
+            await context.correct(job)
         await _attempt(job)
     except AgentStateError as error:
         await _failed(job, error)
@@ -242,7 +244,7 @@ async def _refusal(job: Job, reply: Reply) -> None:
     job.live.recording.end(body)
 
 
-async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -> None:
+async def _with_transcript(job: Job, whole: held.Whole, refusal: bytes, error: str) -> None:
     """Ask again, as a further attempt, with the whole transcript in place of a pointer that the provider has lost."""
     await _commit(job, State.FAILED, refusal, Verdict(), Shape(), released=False, error=error)
     begun = await job.parts.journal.begin_attempt(job.live.step, State.FAILED, job.new)
@@ -250,7 +252,7 @@ async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -
     job.restored = True
     job.received.clear()
     job.size = 0
-    job.question = job.question._replace(body=whole)
+    context.overlay(job, whole)
     await _attempt(job)
 
 

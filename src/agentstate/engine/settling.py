@@ -91,13 +91,16 @@ def refusal(
     return f"The call of {name} was refused by {by}" + (f": {row.reason}." if row.reason else ".")
 
 
-def mode_of(settled: Settled, recording: Recording) -> Release:
-    """How it is given. An error needs that no status is out, what the model says that nothing at all is."""
+def mode_of(settled: Settled, recording: Recording, retold: bool) -> Release:
+    """How it is given. An error needs that no status is out, what the model says that nothing at all is. ``retold``:
+    whether the model can be told of a refusal in later requests, beside the results of the calls that are left."""
     if not settled.modes:
         return Release.ANSWER
     if OnReject.ERROR in settled.modes and (recording.shape.stream or not recording.flushed):
         return Release.ERROR
     all_continue = all(mode is OnReject.CONTINUE for mode in settled.modes)
+    if all_continue and settled.left and retold:
+        return Release.ANSWER
     if all_continue and not settled.left and not recording.shown:
         return Release.CONTINUE
     return Release.MESSAGE
