@@ -1,0 +1,144 @@
+"""What an agent was not shown, its model is told in later requests: refusals, refused calls beside others, edits. What
+the agent asks is journaled and replayed as if that had not been."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.client import Answer
+from tests.support.people import Asking, decide, pending
+from tests.support.proxy import Proxy
+from tests.support.upstream import Upstream, plain
+from tests.support.wires import WIRES, Calling, Message, Wire
+
+_numbers = itertools.count()
+CONTINUE = '[[policies]]\ntools = ["send_email"]\non_reject = "continue"'
+MAIL = Calling("call_a", "send_email", {"to": "bob@example.com"})
+SEARCH = Calling("call_b", "search", {"to": "x"})
+OTHER = Calling("call_c", "send_email", {"to": "kim@example.com"})
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    with Upstream() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory, upstream: Upstream) -> Iterator[Proxy]:
+    with Proxy(tmp_path_factory.mktemp("retold"), upstream.url, file=CONTINUE) as running:
+        yield running
+        assert "Traceback" not in running.log
+        assert "cannot be told" not in running.log
+
+
+@pytest.fixture(params=WIRES, ids=lambda wire: wire.name)
+def wire(request: pytest.FixtureRequest) -> Wire:
+    return request.param
+
+
+@pytest.fixture
+def session() -> str:
+    return f"retold-{next(_numbers)}"
+
+
+def named(wire: Wire, call: Calling) -> str:
+    """By what a call and its result are told apart in this format."""
+    return call.name if wire.name in ("gemini", "ollama") else call.call_id
+
+
+def send(proxy: Proxy, wire: Wire, session: str, body: bytes, run: str = "r1") -> Answer:
+    headers = {"content-type": "application/json", "authorization": "Bearer sk-test-1", "x-api-key": "sk-test-1"}
+    found = proxy.client.send("POST", f"/s/{session}/r/{run}{wire.path}", headers, body)
+    assert found.status == 200, found.body
+    return found
+
+
+def decided(proxy: Proxy, wire: Wire, session: str, body: bytes, *decisions: dict[str, Any]) -> Answer:
+    """An answer with as many held calls as there are decisions, once people have decided."""
+    asking = Asking(lambda: send(proxy, wire, session, body))
+    for approval, decision in zip(pending(proxy, len(decisions), session), decisions, strict=True):
+        decide(proxy, approval, **decision)
+    return asking.answer()
+
+
+def messages(upstream: Upstream, wire: Wire, number: int) -> list[Message]:
+    return json.loads(upstream.requests[number].body)[wire.field]
+
+
+def test_refused_round_stands_before_the_answer_in_what_the_model_is_sent_later(
+    proxy: Proxy, upstream: Upstream, wire: Wire, session: str
+) -> None:
+    upstream.reset()
+    upstream.replies(*map(plain, (wire.answer("", MAIL), wire.answer("I shall phone."), wire.answer("Bye."))))
+    history = [wire.user("write to Bob")]
+    answer = decided(proxy, wire, session, wire.ask(history), {"action": "REJECTED", "reason": "use the phone"})
+    history += [*wire.said(answer.body.strip()), wire.user("and now?")]
+    last = send(proxy, wire, session, wire.ask(history))
+    hidden = messages(upstream, wire, 1)[1:]
+    assert wire.called(hidden) == [(named(wire, MAIL), MAIL.arguments)]
+    assert "use the phone" in wire.told(hidden)[0][1]
+    assert messages(upstream, wire, 2) == [history[0], *hidden, *history[1:]]
+    rest = [json.loads(body) for body in (upstream.requests[2].body, wire.ask(history))]
+    assert [{**one, wire.field: None} for one in rest] == [{**rest[1], wire.field: None}] * 2
+    again = [send(proxy, wire, session, wire.ask(asked), run="r2") for asked in (history[:1], history)]
+    assert [one.body.strip() for one in again] == [answer.body.strip(), last.body]
+    assert upstream.calls == 3
+
+
+def test_refused_call_beside_others_stands_in_its_place_with_its_result(
+    proxy: Proxy, upstream: Upstream, wire: Wire, session: str
+) -> None:
+    upstream.reset()
+    upstream.replies(
+        plain(wire.answer("Three.", MAIL, SEARCH, OTHER)), plain(wire.answer("Done.")), plain(wire.answer("Yes."))
+    )
+    history = [wire.user("write to both")]
+    answer = decided(
+        proxy, wire, session, wire.ask(history), {"action": "REJECTED", "reason": "not Bob"}, {"action": "APPROVED"}
+    )
+    given = wire.said(answer.body.strip())
+    assert wire.called(given) == [(named(wire, one), one.arguments) for one in (SEARCH, OTHER)]
+    assert b"not Bob" not in answer.body
+    history += [*given, *wire.results((SEARCH, "found"), (OTHER, "sent"))]
+    done = send(proxy, wire, session, wire.ask(history))
+    history += [*wire.said(done.body), wire.user("sure?")]
+    send(proxy, wire, session, wire.ask(history))
+    for number in (1, 2):
+        told = messages(upstream, wire, number)
+        assert wire.called(told) == [(named(wire, one), one.arguments) for one in (MAIL, SEARCH, OTHER)]
+        results = wire.told(told)
+        assert [name for name, _ in results] == [named(wire, one) for one in (MAIL, SEARCH, OTHER)]
+        assert "not Bob" in results[0][1]
+        assert [text for _, text in results[1:]] == ["found", "sent"]
+    assert messages(upstream, wire, 2)[: len(messages(upstream, wire, 1))] == messages(upstream, wire, 1)
+    assert upstream.calls == 3
+
+
+def test_model_is_told_with_the_result_that_a_person_edited_the_call(
+    proxy: Proxy, upstream: Upstream, wire: Wire, session: str
+) -> None:
+    upstream.reset()
+    upstream.replies(plain(wire.answer("Hm.", MAIL, SEARCH)), plain(wire.answer("Done.")))
+    history = [wire.user("write to Bob")]
+    edit = {"action": "EDITED", "arguments": {"to": "kim@example.com"}, "reason": "Kim is in charge"}
+    answer = decided(proxy, wire, session, wire.ask(history), edit)
+    history += [*wire.said(answer.body.strip()), *wire.results((MAIL, "sent"), (SEARCH, "found"))]
+    done = send(proxy, wire, session, wire.ask(history))
+    told = messages(upstream, wire, 1)
+    assert wire.called(told)[0] == (named(wire, MAIL), {"to": "kim@example.com"})
+    [(_, sent), (_, found)] = wire.told(told)
+    assert sent.startswith("sent") and "admin changed the arguments" in sent and "Kim is in charge" in sent
+    assert found == "found"
+    assert len(told) == len(history)
+    asked = proxy.control.steps(session)[1]["prompt"]
+    assert "changed the arguments" not in (asked if isinstance(asked, str) else json.dumps(asked))
+    for asked_again in (history[:1], history):
+        again = send(proxy, wire, session, wire.ask(asked_again), run="r2")
+    assert again.body == done.body
+    assert upstream.calls == 2
