@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.support import chat
 from tests.support.client import Answer
 from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
-from tests.support.upstream import Upstream, plain
-from tests.support.wires import WIRES, Calling, Message, Wire
+from tests.support.upstream import Upstream, plain, stream
+from tests.support.wires import WIRES, Calling, Chat, Message, Wire
 
 _numbers = itertools.count()
 CONTINUE = '[[policies]]\ntools = ["send_email"]\non_reject = "continue"'
@@ -142,3 +143,74 @@ def test_model_is_told_with_the_result_that_a_person_edited_the_call(
         again = send(proxy, wire, session, wire.ask(asked_again), run="r2")
     assert again.body == done.body
     assert upstream.calls == 2
+
+
+def test_answer_that_the_agent_does_not_carry_as_it_was_given_is_sent_as_it_is(
+    proxy: Proxy, upstream: Upstream, wire: Wire, session: str
+) -> None:
+    upstream.reset()
+    upstream.replies(*map(plain, (wire.answer("", MAIL), wire.answer("I shall phone."), wire.answer("Bye."))))
+    history = [wire.user("write to Bob")]
+    decided(proxy, wire, session, wire.ask(history), {"action": "REJECTED", "reason": "no"})
+    body = wire.ask([*history, *wire.said(wire.answer("Another text.")), wire.user("and now?")])
+    send(proxy, wire, session, body)
+    assert upstream.requests[2].body == body
+
+
+def test_edit_that_was_rolled_back_is_told_to_nobody(
+    proxy: Proxy, upstream: Upstream, wire: Wire, session: str
+) -> None:
+    upstream.reset()
+    wanted = Calling("call_a", "send_email", {"to": "kim@example.com"})
+    upstream.replies(*map(plain, (wire.answer("", MAIL), wire.answer("", wanted), wire.answer("Done."))))
+    history = [wire.user("write to Bob")]
+    decided(proxy, wire, session, wire.ask(history), {"action": "EDITED", "arguments": wanted.arguments})
+    proxy.control.post(f"/api/sessions/{session}/reset", {"step_number": 0})
+    answer = decided(proxy, wire, session, wire.ask(history), {"action": "APPROVED"})
+    body = wire.ask([*history, *wire.said(answer.body.strip()), *wire.results((wanted, "sent"))])
+    send(proxy, wire, session, body)
+    assert upstream.requests[2].body == body
+
+
+def test_restarted_agent_with_another_clock_in_its_prompt_has_its_model_told_too(
+    proxy: Proxy, upstream: Upstream, session: str
+) -> None:
+    wire = Chat()
+    upstream.reset()
+    upstream.replies(*map(plain, (wire.answer("", MAIL), wire.answer("I shall phone."), wire.answer("Bye."))))
+
+    def history(clock: str) -> list[Message]:
+        return [{"role": "system", "content": f"It is {clock}."}, wire.user("write to Bob")]
+
+    asked = history("2026-11-30T10:00:00Z")
+    answer = decided(proxy, wire, session, wire.ask(asked), {"action": "REJECTED", "reason": "no"})
+    later = history("2026-12-01T08:30:00Z")
+    again = send(proxy, wire, session, wire.ask(later), run="r2")
+    assert (again.body.strip(), upstream.calls) == (answer.body.strip(), 2)
+    rest = [*wire.said(answer.body.strip()), wire.user("and now?")]
+    send(proxy, wire, session, wire.ask([*later, *rest]), run="r2")
+    assert messages(upstream, wire, 2) == [*later, *messages(upstream, wire, 1)[2:], *rest]
+
+
+@pytest.mark.parametrize("shown", ["", "I will write to Bob."])
+def test_streamed_answer_is_refused_in_a_round_unless_a_text_of_it_was_shown(
+    proxy: Proxy, upstream: Upstream, session: str, shown: str
+) -> None:
+    wire = Chat()
+    upstream.reset()
+    call = chat.tool_call("send_email", json.dumps(MAIL.arguments), call_id="call_a")
+    first, second = chat.chunks(shown, tool_calls=[call]), chat.chunks("I shall phone.")
+    upstream.replies(stream(*first), *[stream(*second)] * (not shown), plain(wire.answer("Bye.")))
+    history = [wire.user("write to Bob")]
+    body = json.dumps(json.loads(wire.ask(history)) | {"stream": True}).encode()
+    answer = decided(proxy, wire, session, body, {"action": "REJECTED", "reason": "no"})
+    text = chat.text_of(answer.body)
+    history += [{"role": "assistant", "content": text}, wire.user("and now?")]
+    send(proxy, wire, session, wire.ask(history))
+    told = wire.called(messages(upstream, wire, upstream.calls - 1))
+    if shown:
+        assert text.startswith(shown) and text.endswith("The call of send_email was refused by admin: no.")
+        assert (told, upstream.calls) == ([], 2)
+    else:
+        assert answer.body == b"".join(second)
+        assert (told, upstream.calls) == ([("call_a", MAIL.arguments)], 3)

@@ -274,3 +274,47 @@ def test_a_decision_is_made_about_the_second_proposal_of_a_refused_round_too(
     assert [call_id for call_id, _ in WIRE.told(read)] == ["call_a", "call_c", "call_b"]
     assert bare(read[: len(provider.read[2])]) == bare(provider.read[2])
     assert "changed the arguments" in WIRE.told(read)[2][1]
+
+
+def referring(answer: Answer) -> list[Message]:
+    """What a client sends back that leaves its provider's items with the provider."""
+    return [{"type": "item_reference", "id": item["id"]} for item in answer.json()["output"]]
+
+
+def test_reference_to_an_edited_call_is_replaced_by_the_call_as_it_was_given(
+    proxy: Proxy, provider: Provider, session: str
+) -> None:
+    provider.answers = [("", (MAIL, SEARCH)), ("Done.", ())]
+    history = [WIRE.user("write")]
+    first = decided(proxy, WIRE, session, WIRE.ask(history), EDIT, {"action": "APPROVED"})
+    ask(proxy, session, [*history, *referring(first), *WIRE.results((MAIL, "sent"), (SEARCH, "found"))])
+    read = provider.read[1]
+    assert [item.get("type", "user") for item in read] == [
+        "user",
+        *["function_call"] * 2,
+        *["function_call_output"] * 2,
+    ]
+    assert WIRE.called(read)[0] == ("call_a", EDIT["arguments"])
+    assert ["changed the arguments" in text for _, text in WIRE.told(read)] == [True, False]
+    assert not any("id" in item for item in read)
+
+
+def test_reference_to_a_text_that_stands_for_a_refused_call_is_replaced_by_the_text(
+    proxy: Proxy, provider: Provider, session: str
+) -> None:
+    provider.answers = [("", (SEARCH,)), ("Bye.", ())]
+    history = [WIRE.user("look")]
+    first = held(proxy, session, history, {"action": "REJECTED", "reason": "no"})
+    ask(proxy, session, [*history, *referring(first), WIRE.user("and now?")])
+    assert bare(provider.read[1]) == bare([*history, *first.json()["output"], WIRE.user("and now?")])
+
+
+def test_refused_round_stands_before_an_answer_that_is_only_referred_to(
+    proxy: Proxy, provider: Provider, session: str
+) -> None:
+    provider.answers = [("", (MAIL,)), ("I shall phone.", ()), ("Bye.", ())]
+    history = [WIRE.user("write")]
+    first = held(proxy, session, history, {"action": "REJECTED", "reason": "no"})
+    rest = [*referring(first), WIRE.user("and now?")]
+    ask(proxy, session, [*history, *rest])
+    assert provider.read[2] == [*provider.read[1], *rest]

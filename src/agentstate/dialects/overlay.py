@@ -62,6 +62,22 @@ class Form(Protocol):
         ...
 
 
+class Naming(Protocol):
+    """A form in which a request may name a part of an earlier answer instead of bringing it back."""
+
+    def named(self, plain: bytes) -> dict[str, bytes]:
+        """The parts of a plain answer by their names."""
+        ...
+
+    def name_of(self, raw: bytes) -> str:
+        """The name that stands in the place of a message; empty: the message is there itself."""
+        ...
+
+    def written(self, raw: bytes) -> list[bytes]:
+        """A part that was named, as a request may bring it back; none where only its provider can."""
+        ...
+
+
 def same(theirs: Heard, ours: Heard) -> bool:
     """Whether messages of a request are an answer that was given. Some clients drop a text that stands beside calls,
     and trim one that stands alone."""

@@ -14,6 +14,7 @@ from agentstate.dialects import responses_results
 from agentstate.dialects.overlay import Fate, Heard, merged, results_told, woven
 from agentstate.dialects.overlay_openai import text_of, with_note
 from agentstate.dialects.responses_answer import calls_of
+from agentstate.dialects.responses_context import sendable
 from agentstate.dialects.rewriting import encoded, listed, loaded, member, with_members
 
 _USERS = frozenset({"user", "system", "developer"})
@@ -42,11 +43,25 @@ class ResponsesForm:
         left = set(ids).difference(*(item.call_ids for item in items[start:end]))
         at = end
         while left and at < len(items) and (_is_models(items[at]) or items[at].answers is not None):
-            if _is_models(items[at]):
+            if _is_models(items[at]) and not left.isdisjoint(items[at].call_ids):
                 left.difference_update(items[at].call_ids)
                 end = at + 1
             at += 1
         return end
+
+    def named(self, plain: bytes) -> dict[str, bytes]:
+        return {
+            name: raw for raw in listed(plain, "output") if isinstance(name := loaded(member(raw, "id")), str) and name
+        }
+
+    def name_of(self, raw: bytes) -> str:
+        item = loaded(raw)
+        refers = isinstance(item, dict) and item.get("type", "item_reference") == "item_reference"
+        name = item.get("id") if refers and "role" not in item else None
+        return name if isinstance(name, str) else ""
+
+    def written(self, raw: bytes) -> list[bytes]:
+        return list(sendable([raw]))
 
     def heard(self, raws: Iterable[bytes]) -> Heard:
         text: list[str] = []

@@ -40,7 +40,7 @@ def transcript(chain: Sequence[tuple[bytes, bytes]], body: bytes, before: Sequen
     ``BadRequest`` where the chain does not hold all that was said: it begins with a pointer, credentials were taken out
     of it, or a body is no JSON object.
     """
-    items: list[bytes] = list(_sendable(before or ()))
+    items: list[bytes] = list(sendable(before or ()))
     starts: list[int] = []
     for place, (request, answer) in enumerate(chain):
         said = _fields(request)
@@ -51,11 +51,11 @@ def transcript(chain: Sequence[tuple[bytes, bytes]], body: bytes, before: Sequen
         asked, outputs = inputs(request), outputs_of(answer)
         if WITHHELD in said or any(MARK.encode() in raw for raw in (*asked, *outputs)):
             raise BadRequest("the conversation held credentials, which are not kept; begin it anew")
-        items += _sendable(asked)
+        items += sendable(asked)
         starts.append(len(items))
-        items += _sendable(outputs)
+        items += sendable(outputs)
     present = _fields(body)
-    items += _sendable(_inputs(present))
+    items += sendable(_inputs(present))
     array = b"[" + b",".join(items) + b"]"
     pointer = "previous_response_id" if before is None else "conversation"
     if "input" in present:
@@ -115,7 +115,7 @@ def _inputs(fields: dict[str, msgspec.Raw]) -> Sequence[bytes | msgspec.Raw]:
     return list_of(raw) or ()
 
 
-def _sendable(items: Sequence[bytes | msgspec.Raw]) -> Iterator[bytes]:
+def sendable(items: Sequence[bytes | msgspec.Raw]) -> Iterator[bytes]:
     """Items as they may be sent to a provider that has not seen them."""
     for raw in items:
         item = loaded(raw)

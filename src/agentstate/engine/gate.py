@@ -31,6 +31,7 @@ from agentstate.core.policy import Place, Ruling
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect
 from agentstate.dialects.concealing import MARK
+from agentstate.dialects.preamble import says
 from agentstate.engine.headers import kept_headers
 from agentstate.engine.invocations import acts
 from agentstate.engine.overlay import can_retell
@@ -184,7 +185,8 @@ class Gate:
         recording.begin(answer.status, kept_headers(answer.head), answer.shape)
         if answer.shape.stream and call.shape == answer.shape:
             gate = dialect.gate(call)
-            recording.append(gate.feed(answer.body))
+            free = gate.feed(answer.body)
+            recording.append(free if not self.policies.tells or says(dialect.name, free) else b"")
             recording.heartbeat = gate.heartbeat
             recording.failure = getattr(gate, "failure", None)
         recording.hold()

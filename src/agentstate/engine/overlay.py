@@ -43,15 +43,19 @@ _MOST_ROUNDS = 8  # more than a model is told of refusals in a row
 
 
 class _Given(NamedTuple):
-    """An answer as agents were given it; ``rounds``: the messages that stand before it for the model."""
+    """An answer as agents were given it; ``rounds``: the messages that stand before it for the model; ``named``: its
+    parts by the names under which requests may name them; ``amended``: its provider holds others."""
 
     heard: Heard
     fates: tuple[Fate, ...]
     rounds: tuple[bytes, ...] = ()
+    named: Mapping[str, bytes] = {}
+    amended: bool = False
 
     @property
     def changes(self) -> bool:
-        return bool(self.rounds) or any(fate.refused is not None or fate.note for fate in self.fates)
+        told = any(fate.refused is not None or fate.note for fate in self.fates)
+        return told or bool(self.rounds) or bool(self.named)
 
 
 @dataclass(slots=True)
@@ -143,11 +147,15 @@ class Overlays:
             for given in self._given(one, shown, run):
                 ids = [call_id for call_id, _ in given.heard.calls if call_id]
                 end = told.form.end(items, start, ids)
-                if end == start or not same(told.form.heard(told.raws[start:end]), given.heard):
+                raws = told.view(given.named)
+                if end == start or not same(told.form.heard(raws[start:end]), given.heard):
                     continue
                 if any(MARK.encode() in raw for raw in (*given.rounds, *(fate.raw for fate in given.fates))):
                     raise ValueError("credentials were taken out of it")
-                changes = told.form.told(told.raws, start, end, given.fates)
+                changes = told.form.told(raws if given.amended else told.raws, start, end, given.fates)
+                for at in range(start, end) if given.amended else ():
+                    if raws[at] is not told.raws[at]:  # named, and its provider has another under that name
+                        changes[at] = told.written(changes.get(at, [raws[at]]), raws[at])
                 if given.rounds:
                     changes[start] = [*given.rounds, *changes.get(start, [told.raws[start]])]
                 told.changes = merged(told.changes, changes)
@@ -202,9 +210,12 @@ class Overlays:
         dialect, call = self._question(step)
         form = FORMS[dialect.name]
         answer = read.answer(step)
-        heard = form.heard(form.said(dialect.convert(answer.shape, Shape(), answer.body)))
+        plain = dialect.convert(answer.shape, Shape(), answer.body)
+        heard = form.heard(form.said(plain))
         fates = self._fates(step, dialect, call, answer.release, answer.said) if answer.release is not None else ()
-        return _Given(heard, fates, rounds)
+        amended = answer.release is not None and answer.body != read.received(step).body
+        named = form.named(plain) if isinstance(form, ResponsesForm) and (amended or rounds) else {}
+        return _Given(heard, fates, rounds, named, amended)
 
     def _fates(self, step: int, dialect: Dialect, call: Call, mode: Release, said: str) -> tuple[Fate, ...]:
         read = self._parts.journal.read
@@ -251,6 +262,17 @@ class _Told:
 
     def __post_init__(self) -> None:
         self.chain = fingerprint.of(self.asked).chain
+
+    def view(self, named: Mapping[str, bytes]) -> list[bytes]:
+        """The messages, with the parts of an answer in the places where they are only named."""
+        if not named or not isinstance(self.form, ResponsesForm):
+            return self.raws
+        return [named.get(self.form.name_of(raw), raw) for raw in self.raws]
+
+    def written(self, change: list[bytes], own: bytes) -> list[bytes]:
+        """A change in whose place a name stood, its ``own`` part as it may be sent."""
+        assert isinstance(self.form, ResponsesForm)
+        return [raw for one in change for raw in (self.form.written(one) if one is own else [one])]
 
 
 def _is_shown(one: _Retold, shown: Shown) -> bool:

@@ -16,6 +16,7 @@ from agentstate.core.model import Call, Shape, State, Verdict
 from agentstate.core.policy import Place
 from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
+from agentstate.dialects.preamble import says
 from agentstate.engine import context, held, jobs, waiting
 from agentstate.engine.core import Parts
 from agentstate.engine.gate import Judged
@@ -183,6 +184,7 @@ async def _stream(job: Job, reply: Reply) -> None:
     recording.failure = getattr(gate, "failure", None)
     loop = asyncio.get_running_loop()
     shown = 0
+    lead = b"" if job.parts.gate.policies.tells else None  # what is kept back since it says nothing yet
     sniffed = False
     try:
         async with asyncio.timeout(None) as limit:
@@ -198,6 +200,8 @@ async def _stream(job: Job, reply: Reply) -> None:
                 if not recording.begun:
                     recording.begin(reply.status, reply.headers, job.call.shape)
                 free = gate.feed(chunk)
+                if lead is not None:
+                    lead, free = (lead + free, b"") if not says(job.dialect.name, free) else (None, lead + free)
                 shown += len(free)
                 recording.append(free)
                 if gate.done:
