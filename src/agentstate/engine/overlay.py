@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentstate.core import fingerprint
-from agentstate.core.model import ApprovalState, Call, Item, Release, Shape, State, ToolResult, Verdict
+from agentstate.core.model import ApprovalKind, ApprovalState, Call, Item, Release, Shape, State, ToolResult, Verdict
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect
 from agentstate.dialects.concealing import MARK
@@ -39,6 +39,7 @@ FORMS: dict[str, Form] = {
     "ollama_chat": ChatForm(ollama=True),
 }
 _MOST_SESSIONS = 20_000
+_MOST_BYTES = 16 * 1024 * 1024
 _MOST_ROUNDS = 8  # more than a model is told of refusals in a row
 
 
@@ -56,6 +57,11 @@ class _Given(NamedTuple):
     def changes(self) -> bool:
         told = any(fate.refused is not None or fate.note for fate in self.fates)
         return told or bool(self.rounds) or bool(self.named)
+
+    @property
+    def size(self) -> int:
+        raws = (*self.rounds, *(fate.raw for fate in self.fates), *self.named.values())
+        return 400 + len(self.heard.text) + sum(map(len, raws))
 
 
 @dataclass(slots=True)
@@ -79,6 +85,7 @@ class Overlays:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._known: dict[int, tuple[_Retold, ...]] = {}
+        self._size = 0  # of the answers in it, in bytes
 
     def concern(self, session: int) -> bool:
         """Whether there is anything in a session that its model may have to be told."""
@@ -133,6 +140,8 @@ class Overlays:
                 self._tell(one, told, answers or {}, shown, run, dialect)
             except (ValueError, AgentStateError) as error:
                 log.warning("the model cannot be told what became of step %d: %s", one.number, error)
+            except Exception:  # a request that nobody foresaw is sent as it is
+                log.exception("the model cannot be told what became of step %d", one.number)
         return placed(body, form.field, told.changes) if told.changes else body
 
     def _tell(
@@ -140,16 +149,21 @@ class Overlays:
     ) -> None:
         starts = [start for start, step in answers.items() if step == one.step]
         items = told.asked.items
+        sure = bool(starts)
         if not starts and 0 < one.count < len(items):
-            equal = told.chain[one.count - 1] == one.tip or self._alike(one, items, dialect)
-            starts = [one.count] if equal else []
+            starts = [one.count]
+            sure = told.chain[one.count - 1] == one.tip
         for start in starts:
+            if told.form.end(items, start, ()) == start:
+                continue
             for given in self._given(one, shown, run):
                 ids = [call_id for call_id, _ in given.heard.calls if call_id]
                 end = told.form.end(items, start, ids)
                 raws = told.view(given.named)
-                if end == start or not same(told.form.heard(raws[start:end]), given.heard):
+                if not same(told.form.heard(raws[start:end]), given.heard):
                     continue
+                if not sure and not self._alike(one, items, dialect):
+                    return
                 if any(MARK.encode() in raw for raw in (*given.rounds, *(fate.raw for fate in given.fates))):
                     raise ValueError("credentials were taken out of it")
                 changes = told.form.told(raws if given.amended else told.raws, start, end, given.fates)
@@ -178,10 +192,15 @@ class Overlays:
         if one.mode is Release.CONTINUE:
             yield from self._after_rounds(one.step, (), shown, run)
             return
-        if one.given is None:
-            one.given = self._as_given(one.step, ())
-        if one.given.changes:
-            yield one.given
+        given = one.given
+        if given is None:
+            given = one.given = self._as_given(one.step, ())
+            self._size += given.size
+            if self._size > _MOST_BYTES:
+                self._known.clear()
+                self._size = 0
+        if given.changes:
+            yield given
 
     def _after_rounds(
         self, step: int, rounds: tuple[bytes, ...], shown: Shown, run: int, depth: int = 0
@@ -226,7 +245,7 @@ class Overlays:
         raws = FORMS[dialect.name].pieces(dialect.convert(received.shape, Shape(), received.body))
         if len(raws) != len(calls):
             return ()
-        rows = {row.place: row for row in read.approvals_of(step)}
+        rows = {row.place: row for row in read.approvals_of(step) if row.kind is not ApprovalKind.REQUEST}
         left = {row.place for row in read.invocations([step])}
         told = iter(json.loads(said)["told"])
         fates = []
