@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -214,3 +216,56 @@ def test_streamed_answer_is_refused_in_a_round_unless_a_text_of_it_was_shown(
     else:
         assert answer.body == b"".join(second)
         assert (told, upstream.calls) == ([("call_a", MAIL.arguments)], 3)
+
+
+ANTHROPIC = [
+    b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_%s","type":"message","role":"assistant",'
+    b'"model":"m","content":[],"stop_reason":null,"usage":{"input_tokens":1,"output_tokens":1}}}\n\n',
+    b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"%s"},"usage":{"output_tokens":2}}\n\n'
+    b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+]
+
+
+def anthropic_stream(name: bytes, start: Message, delta: Message, stop: bytes) -> bytes:
+    events = [
+        {"type": "content_block_start", "index": 0, "content_block": start},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+    ]
+    blocks = [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in events]
+    return b"".join([ANTHROPIC[0] % name, *blocks, ANTHROPIC[1] % stop])
+
+
+def test_stream_whose_opening_was_kept_back_is_heard_by_the_sdk_as_the_answer_to_the_refusal(
+    proxy: Proxy, upstream: Upstream, session: str
+) -> None:
+    """With pings before it, while a person thinks."""
+    anthropic = pytest.importorskip("anthropic", reason="the official SDK is not installed")
+    tool = {"type": "tool_use", "id": "call_a", "name": "send_email", "input": {}}
+    arguments = {"type": "input_json_delta", "partial_json": json.dumps(MAIL.arguments)}
+    proposed = anthropic_stream(b"1", tool, arguments, b"tool_use")
+    text = {"type": "text_delta", "text": "I shall phone."}
+    said = anthropic_stream(b"2", {"type": "text", "text": ""}, text, b"end_turn")
+    upstream.reset()
+    upstream.replies(stream(proposed), stream(said))
+    client = anthropic.Anthropic(
+        base_url=f"{proxy.url}/s/{session}/r/r1", api_key="sk-test-1", timeout=1.5, max_retries=0
+    )
+
+    def call() -> Any:
+        tools = [{"name": "send_email", "input_schema": {"type": "object"}}]
+        asked = [{"role": "user", "content": "write to Bob"}]
+        with client.messages.stream(model="m", max_tokens=9, messages=asked, tools=tools) as found:
+            return found.get_final_message()
+
+    asking = Asking(call)
+    [approval] = pending(proxy, 1, session)
+    until = time.monotonic() + 2.0  # longer than the SDK would bear silence
+    while time.monotonic() < until:
+        assert asking.waits
+        threading.Event().wait(0.1)
+    decide(proxy, approval, "REJECTED", reason="no")
+    message: Any = asking.answer()
+    assert (message.id, [block.text for block in message.content]) == ("msg_2", ["I shall phone."])
+    told = upstream.requests[1].json()["messages"]
+    assert told[1]["content"][0]["input"] == MAIL.arguments
