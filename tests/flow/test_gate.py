@@ -442,6 +442,17 @@ def test_held_request_is_sent_once_it_is_approved_and_not_before(
     assert pending(proxy, 0) == []
 
 
+def test_call_in_the_answer_to_a_held_request_is_a_question_of_its_own(proxy: Proxy, upstream: Upstream) -> None:
+    asking = ask(proxy, "s", **{"x-agent-require-approval": "true"})
+    [request] = pending(proxy)
+    decide(proxy, request, "APPROVED")
+    upstream.wait_calls(1)
+    [call] = pending(proxy)
+    assert (request["tool_name"], call["tool_name"]) == ("", "send_email")
+    decide(proxy, call, "APPROVED")
+    assert calls_of(asking.answer().body) == [("send_email", TO_BOB)]
+
+
 def test_held_request_that_is_rejected_is_never_sent_and_stays_refused(proxy: Proxy, upstream: Upstream) -> None:
     asking = ask(proxy, "s", **HOLD)
     decide(proxy, pending(proxy)[0], "REJECTED", reason="not now")

@@ -311,15 +311,15 @@ def continued(call: Call, shape: Shape, body: bytes, results: Sequence[ToolResul
     # A text of nothing, which providers do write, is refused when it comes back.
     said = [block for block in listed(plain, "content") if not _is_empty(block)]
     answer = b'{"role":"assistant","content":[' + b",".join(said) + b"]}"
-    told = b'{"role":"user","content":[' + b",".join(_told(one) for one in results) + b"]}"
-    return appended(call.body, "messages", [answer, told])
+    answers = b'{"role":"user","content":[' + b",".join(told(one) for one in results) + b"]}"
+    return appended(call.body, "messages", [answer, answers])
 
 
 def _is_empty(block: bytes) -> bool:
     return loaded(member(block, "type")) == "text" and not loaded(member(block, "text"))
 
 
-def _told(result: ToolResult) -> bytes:
+def told(result: ToolResult) -> bytes:
     fields = b'{"type":"tool_result","tool_use_id":' + encoded(result.call_id)
     if result.content:
         fields += b',"content":' + encoded(result.content)

@@ -31,7 +31,7 @@ from agentstate.dialects.rewriting import (
 
 _DECLARED = ("functionDeclarations", "function_declarations")
 _JSON_SCHEMA = ("parametersJsonSchema", "parameters_json_schema")
-_ANSWERED = ("functionResponse", "function_response")
+ANSWERED = ("functionResponse", "function_response")
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def results(call: Call) -> tuple[ToolResult, ...]:
         _result(result)
         for raw in reversed(after)
         for part in _parts(raw)
-        for name in _ANSWERED
+        for name in ANSWERED
         if (result := member(part, name)).startswith(b"{")
     )
 
@@ -169,9 +169,9 @@ def continued(call: Call, shape: Shape, body: bytes, results: Sequence[ToolResul
         asked = next(one for one in waiting if one.call_id == result.call_id)
         waiting.remove(asked)
         if asked.choice == choice:
-            answers.append(_told(asked, result))
-    told = b'{"role":"user","parts":[' + b",".join(answers) + b"]}"
-    return appended(call.body, "contents", [_said(plain, choice), told])
+            answers.append(told(asked, result))
+    results_of = b'{"role":"user","parts":[' + b",".join(answers) + b"]}"
+    return appended(call.body, "contents", [_said(plain, choice), results_of])
 
 
 def _said(plain: bytes, choice: int) -> bytes:
@@ -200,7 +200,7 @@ def _is_empty(part: bytes) -> bool:
     return isinstance(value, dict) and not value.get("text") and value.keys() <= {"text", "thought"}
 
 
-def _told(call: ToolCall, result: ToolResult) -> bytes:
+def told(call: ToolCall, result: ToolResult) -> bytes:
     fields = [b'"id":' + encoded(call.call_id)] if call.call_id else []
     fields += [b'"name":' + encoded(call.name), b'"response":' + _response(result)]
     return b'{"functionResponse":{' + b",".join(fields) + b"}}"

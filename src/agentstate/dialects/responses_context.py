@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,32 +24,63 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 _decoder = json.JSONDecoder()
 
 
-def transcript(chain: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
-    """The request ``body`` with the whole conversation as its input and no pointer to an earlier answer.
+class Whole(NamedTuple):
+    """A request with the whole conversation in it. ``starts``: where in its input each answer of the chain begins."""
+
+    body: bytes
+    starts: tuple[int, ...]
+
+
+def transcript(chain: Sequence[tuple[bytes, bytes]], body: bytes, before: Sequence[bytes] | None = None) -> Whole:
+    """The request ``body`` with the whole conversation as its input and no pointer to what the provider holds.
 
     ``chain``: (request body, plain answer body) pairs, oldest first; each request but the first points to the answer
-    before it, and ``body`` to the last. Reasoning that only its provider could read in full is left out. Raises
+    before it, and ``body`` to the last. ``before``: given where it is a conversation of the provider's that all of them
+    name: the items that were in it before. Reasoning that only its provider could read in full is left out. Raises
     ``BadRequest`` where the chain does not hold all that was said: it begins with a pointer, credentials were taken out
     of it, or a body is no JSON object.
     """
-    items: list[bytes] = []
+    items: list[bytes] = list(sendable(before or ()))
+    starts: list[int] = []
     for place, (request, answer) in enumerate(chain):
         said = _fields(request)
         if place == 0 and _names(said, "previous_response_id"):
             raise BadRequest("the conversation goes on from an answer that the journal does not hold; begin it anew")
-        if _names(said, "conversation"):
+        if before is None and _names(said, "conversation"):
             raise BadRequest("the conversation is held by the provider alone; send its messages in the input instead")
-        outputs = list_of(_fields(answer).get("output", msgspec.Raw(b"null"))) or ()
-        spoken = [bytes(raw) for raw in (*_inputs(said), *outputs)]
-        if WITHHELD in said or any(MARK.encode() in raw for raw in spoken):
+        asked, outputs = inputs(request), outputs_of(answer)
+        if WITHHELD in said or any(MARK.encode() in raw for raw in (*asked, *outputs)):
             raise BadRequest("the conversation held credentials, which are not kept; begin it anew")
-        items += _sendable(spoken)
+        items += sendable(asked)
+        starts.append(len(items))
+        items += sendable(outputs)
     present = _fields(body)
-    items += _sendable(_inputs(present))
+    items += sendable(_inputs(present))
     array = b"[" + b",".join(items) + b"]"
+    pointer = "previous_response_id" if before is None else "conversation"
     if "input" in present:
-        return edited(body, {"input": array, "previous_response_id": None})
-    return edited(body, {"previous_response_id": b'"input":' + array}, whole=True)
+        return Whole(edited(body, {"input": array, pointer: None}), tuple(starts))
+    return Whole(edited(body, {pointer: b'"input":' + array}, whole=True), tuple(starts))
+
+
+def inputs(request: bytes) -> list[bytes]:
+    """The input items of a request, as they stand there. Raises ``BadRequest`` where it is no JSON object."""
+    return [bytes(raw) for raw in _inputs(_fields(request))]
+
+
+def outputs_of(answer: bytes) -> list[bytes]:
+    """The output items of a plain answer. Raises ``BadRequest`` where it is no JSON object."""
+    return [bytes(raw) for raw in list_of(_fields(answer).get("output", msgspec.Raw(b"null"))) or ()]
+
+
+def conversation_of(request: bytes) -> str:
+    """The name of the conversation, held by the provider, that a request goes on; empty: none."""
+    if b'"conversation"' not in request:
+        return ""
+    value = loaded(request)
+    named = value.get("conversation") if isinstance(value, dict) else None
+    named = named.get("id") if isinstance(named, dict) else named
+    return named if isinstance(named, str) else ""
 
 
 def is_lost(status: int, body: bytes) -> bool:
@@ -84,7 +115,7 @@ def _inputs(fields: dict[str, msgspec.Raw]) -> Sequence[bytes | msgspec.Raw]:
     return list_of(raw) or ()
 
 
-def _sendable(items: Sequence[bytes | msgspec.Raw]) -> Iterator[bytes]:
+def sendable(items: Sequence[bytes | msgspec.Raw]) -> Iterator[bytes]:
     """Items as they may be sent to a provider that has not seen them."""
     for raw in items:
         item = loaded(raw)

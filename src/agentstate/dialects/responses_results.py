@@ -177,7 +177,7 @@ def continued(call: Call, shape: Shape, body: bytes, results: Sequence[ToolResul
             if result is None:
                 raise ValueError(f"no result for the call {proposed.call_id!r} of {proposed.name}")
             left.remove(result)
-            answers.append(_answer(proposed, item, result, notes))
+            answers.append(answer(proposed, item, result, notes))
     if left:
         raise ValueError(f"the answer has no call {left[0].call_id!r}")
     given = member(call.body, "input")
@@ -218,7 +218,7 @@ def _unkept(raw: bytes) -> bool:
     return text_in(fields.get("type", _NULL)) == "reasoning" and not any(loaded(fields.get(k, _NULL)) for k in told)
 
 
-def _answer(call: ToolCall, item: dict[str, Any], result: ToolResult, notes: list[bytes]) -> bytes:
+def answer(call: ToolCall, item: dict[str, Any], result: ToolResult, notes: list[bytes]) -> bytes:
     """The output item of a call. ``notes``: is given what the item has no room for."""
     kind, content = str(item["type"]), result.content
     members: dict[str, bytes] = {"type": quoted(_output_kind(kind)), "call_id": quoted(call.call_id)}

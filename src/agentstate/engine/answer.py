@@ -32,7 +32,6 @@ from agentstate.dialects.base import Dialect, check_content_type
 from agentstate.engine import given, invocations, waiting
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
-from agentstate.engine.held import amended
 from agentstate.engine.identity import Identity
 from agentstate.engine.ordering import in_order
 from agentstate.engine.presence import Connection
@@ -250,8 +249,6 @@ class Answering:
         kind = registry.provider_kind(request.normal, request.headers)
         provider = self.parts.providers.for_dialect(kind)
         question = forwarded(request, kind, provider)
-        if asked.call.previous and (whole := amended(self.parts, session.id, asked.call.previous, request.body)):
-            question = question._replace(body=whole)
         self.parts.pricing.warm()
         _, opening = self.parts.head(session)
         new = NewStep(

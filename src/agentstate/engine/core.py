@@ -15,6 +15,7 @@ from agentstate.engine.delivery import Delivery
 from agentstate.engine.gate import Gate
 from agentstate.engine.links import Links
 from agentstate.engine.outbox import Outbox
+from agentstate.engine.overlay import Overlays
 from agentstate.engine.policies import Policies
 from agentstate.engine.presence import Presence
 from agentstate.engine.state import Floating
@@ -48,6 +49,7 @@ class Parts:
         self.outbox = Outbox(settings.alerts, settings.approvals)
         self.links = Links(data_folder(), settings.approvals.link_expires_s)
         self.delivery = Delivery(self)
+        self.overlays = Overlays(self)
         self.gate = Gate(self, Policies(settings.policies))
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
 

@@ -31,8 +31,10 @@ from agentstate.core.policy import Place, Ruling
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect
 from agentstate.dialects.concealing import MARK
+from agentstate.dialects.preamble import says
 from agentstate.engine.headers import kept_headers
 from agentstate.engine.invocations import acts
+from agentstate.engine.overlay import can_retell
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
 from agentstate.engine.reopening import check_shown, reopened
@@ -183,7 +185,8 @@ class Gate:
         recording.begin(answer.status, kept_headers(answer.head), answer.shape)
         if answer.shape.stream and call.shape == answer.shape:
             gate = dialect.gate(call)
-            recording.append(gate.feed(answer.body))
+            free = gate.feed(answer.body)
+            recording.append(free if not self.policies.tells or says(dialect.name, free) else b"")
             recording.heartbeat = gate.heartbeat
             recording.failure = getattr(gate, "failure", None)
         recording.hold()
@@ -341,7 +344,7 @@ class Gate:
             for row in rows if row.state is ApprovalState.REUSED
         }  # fmt: skip
         found = settled(place, answer.branch, step, schemas_of(dialect, call), verdict, rows, self.policies, reused)
-        mode = mode_of(found, recording)
+        mode = mode_of(found, recording, can_retell(dialect, call, verdict, answer))
         if mode is Release.CONTINUE and MARK.encode() in body:  # what the provider must be sent is not kept
             mode = Release.MESSAGE
         amended: bytes | None = None
@@ -362,6 +365,7 @@ class Gate:
         told = json.dumps({"text": found.text, "told": found.told})
         released = Released(step, mode, amended, told, found.invoked if mode is not Release.ERROR else ())
         await self._parts.journal.release(released)
+        self._parts.overlays.forget(session.id)
         return released
 
     def _recorded_result(self, session: SessionRow, row: ApprovalRow) -> str:

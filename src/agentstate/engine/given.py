@@ -39,7 +39,7 @@ def waiting(asked: Asked, told: Told, recording: Recording, close: Callable[[boo
     dialect, call = asked.dialect, asked.call
     stream = call.shape.stream
     as_recorded = stream and recording.shape == call.shape
-    if stream and not as_recorded:
+    if stream and not (as_recorded and recording.shown):
         heartbeat: Callable[[], bytes] = partial(_early, dialect, dialect.gate(call))
     else:
         heartbeat = recording.heartbeat if stream else (lambda: _BLANK)

@@ -6,6 +6,8 @@ Must not send. Invariant: what is built is the transcript of our branch, as the 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from agentstate.core.model import Shape
 from agentstate.dialects import registry, responses_context
@@ -16,8 +18,25 @@ log = logging.getLogger("agentstate")
 _LONGEST = 2000  # answers that are walked back
 
 
-def restored(parts: Parts, session: int, first: str, sent: bytes, status: int, refusal: bytes) -> bytes | None:
-    """The body ``sent`` with the whole transcript in the place of its pointer to an answer that the provider says it
+class Link(NamedTuple):
+    """One exchange on the way to a request: ``answer`` as agents were given it, plain; ``differs``: whether that is
+    another than the provider's."""
+
+    step: int
+    request: bytes
+    answer: bytes
+    differs: bool
+
+
+class Whole(NamedTuple):
+    """A request with the whole transcript in it. ``answers``: where in it the answers of which steps begin."""
+
+    body: bytes
+    answers: dict[int, int] = {}  # noqa: RUF012 - it never changes
+
+
+def restored(parts: Parts, session: int, first: str, sent: bytes, status: int, refusal: bytes) -> Whole | None:
+    """The request ``sent`` with the whole transcript in the place of its pointer to an answer that the provider says it
     has lost, and whose name is ``first``.
 
     ``None``: it does not say that, or the journal does not hold every answer on the way.
@@ -25,25 +44,32 @@ def restored(parts: Parts, session: int, first: str, sent: bytes, status: int, r
     if not first or not responses_context.is_lost(status, refusal):
         return None
     chain = _chain(parts, session, first)
-    return None if chain is None else _transcript([pair[:2] for pair in chain], first, sent)
+    return None if chain is None else _transcript(chain, first, sent)
 
 
-def amended(parts: Parts, session: int, first: str, sent: bytes) -> bytes | None:
-    """The body ``sent`` with the whole transcript in the place of its pointer, where the provider holds something else
-    than agents were given: an answer with a call that a person edited or refused. ``None``: it holds the same."""
+def amended(parts: Parts, session: int, first: str, sent: bytes) -> Whole | None:
+    """The request ``sent`` with the whole transcript in the place of its pointer, where the provider holds something
+    else than agents were given: an answer with a call that a person edited or refused. ``None``: it holds the same."""
     if not parts.journal.read.has_amended(session):
         return None
     chain = _chain(parts, session, first)
-    if chain is None or not any(pair[2] for pair in chain):
+    if chain is None or not any(link.differs for link in chain):
         return None
-    return _transcript([pair[:2] for pair in chain], first, sent)
+    return _transcript(chain, first, sent)
 
 
-def _chain(parts: Parts, session: int, first: str) -> list[tuple[bytes, bytes, bool]] | None:
-    """(request, answer as agents were given it, whether that is another than the provider's), newest first; ``None``:
-    the journal does not hold all."""
+def link_of(parts: Parts, step: int, request: bytes, job: bytes | None = None) -> Link:
+    """The exchange of a step; ``job``: the end of a job that it began."""
+    answer = parts.journal.read.answer(step)
+    body = job if job is not None else registry.BY_NAME[answer.dialect].convert(answer.shape, Shape(), answer.body)
+    differs = answer.release is not None and answer.body != parts.journal.read.received(step).body
+    return Link(step, request, body, differs)
+
+
+def _chain(parts: Parts, session: int, first: str) -> list[Link] | None:
+    """The exchanges on the way, oldest first; ``None``: the journal does not hold all."""
     read = parts.journal.read
-    chain: list[tuple[bytes, bytes, bool]] = []
+    chain: list[Link] = []
     previous = first
     seen: set[str] = set()
     while previous and len(chain) < _LONGEST and previous not in seen:
@@ -53,17 +79,20 @@ def _chain(parts: Parts, session: int, first: str) -> list[tuple[bytes, bytes, b
             log.warning("answer %s is not in the journal", previous)
             return None
         name, method, path, asked = read.request(held.step)
-        dialect = registry.BY_NAME[name]
-        answer = read.answer(held.step)
-        body = held.body if held.job else dialect.convert(answer.shape, Shape(), answer.body)
-        chain.append((asked, body, answer.release is not None and answer.body != read.received(held.step).body))
-        previous = dialect.parse(method, path, asked).previous
-    return chain
+        chain.append(link_of(parts, held.step, asked, held.body if held.job else None))
+        previous = registry.BY_NAME[name].parse(method, path, asked).previous
+    return chain[::-1]
 
 
-def _transcript(chain: list[tuple[bytes, bytes]], first: str, sent: bytes) -> bytes | None:
+def _transcript(chain: list[Link], first: str, sent: bytes) -> Whole | None:
     try:
-        return responses_context.transcript(chain[::-1], sent)
+        return as_whole(chain, sent)
     except BadRequest as error:
         log.warning("the conversation before answer %s cannot be sent whole: %s", first, error)
         return None
+
+
+def as_whole(chain: Sequence[Link], sent: bytes, before: Sequence[bytes] | None = None) -> Whole:
+    """See ``responses_context.transcript``. Raises ``BadRequest``."""
+    found = responses_context.transcript([(link.request, link.answer) for link in chain], sent, before)
+    return Whole(found.body, {start: link.step for start, link in zip(found.starts, chain, strict=True)})

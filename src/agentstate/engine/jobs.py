@@ -100,10 +100,11 @@ async def follow(parts: Parts, job: Followed) -> None:
 async def _look(parts: Parts, job: Followed) -> tuple[int, Headers, bytes]:
     question = Question("GET", f"{job.path}/{job.answer_id}", "", job.headers, b"")
     async with parts.client.attempt(job.provider, question) as reply:
-        return reply.status, reply.headers, await _whole(parts, reply)
+        return reply.status, reply.headers, await whole_of(parts, reply)
 
 
-async def _whole(parts: Parts, reply: Reply) -> bytes:
+async def whole_of(parts: Parts, reply: Reply) -> bytes:
+    """A reply's body. Raises ``UpstreamInvalid`` where it is larger than the settings allow."""
     most = parts.settings.server.max_answer_bytes
     body = bytearray()
     async for chunk in reply.chunks:
@@ -184,7 +185,7 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
         question.headers,
     )  # fmt: skip
     async with parts.client.attempt(provider, question) as reply:
-        answer = await _whole(parts, reply)
+        answer = await whole_of(parts, reply)
         if reply.status < 300:
             keep = plain and MARK.encode() not in body
             answer = await _kept(parts, job, reply.status, reply.headers, answer, keep)

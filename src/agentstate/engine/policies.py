@@ -24,6 +24,8 @@ class Policies:
         """Raises ``SettingsError`` for a condition that is no CEL."""
         self.rules = tuple(_rule(number, given) for number, given in enumerate(settings, 1))
         self._settings = settings
+        # Whether some refusal is to be told to the model, which cannot be done once an answer has begun to speak.
+        self.tells = any(rule.on_reject is OnReject.CONTINUE for rule in self.rules if rule.action is not Action.ALLOW)
         self.labelled = any(rule.labels or "labels" in rule.when for rule in self.rules)
         if any(rule.when for rule in self.rules):
             _ = self._conditions  # a fault in them must show at the start

@@ -16,7 +16,8 @@ from agentstate.core.model import Call, Shape, State, Verdict
 from agentstate.core.policy import Place
 from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
-from agentstate.engine import held, jobs, waiting
+from agentstate.dialects.preamble import says
+from agentstate.engine import context, held, jobs, waiting
 from agentstate.engine.core import Parts
 from agentstate.engine.gate import Judged
 from agentstate.engine.headers import packed_headers
@@ -85,6 +86,8 @@ async def record(job: Job) -> None:
         job.live.recording.on_deserted(lambda: _deserted(job, task))
         if job.live.recording.readers == 0:
             _deserted(job, task)
+        if context.may_differ(job):
+            await context.correct(job)
         await _attempt(job)
     except AgentStateError as error:
         await _failed(job, error)
@@ -185,6 +188,7 @@ async def _stream(job: Job, reply: Reply) -> None:
     recording.failure = getattr(gate, "failure", None)
     loop = asyncio.get_running_loop()
     shown = 0
+    lead = b"" if job.parts.gate.policies.tells else None  # what is kept back since it says nothing yet
     sniffed = False
     try:
         async with asyncio.timeout(None) as limit:
@@ -200,6 +204,8 @@ async def _stream(job: Job, reply: Reply) -> None:
                 if not recording.begun:
                     recording.begin(reply.status, reply.headers, job.call.shape)
                 free = gate.feed(chunk)
+                if lead is not None:
+                    lead, free = (lead + free, b"") if not says(job.dialect.name, free) else (None, lead + free)
                 shown += len(free)
                 recording.append(free)
                 if gate.done:
@@ -246,7 +252,7 @@ async def _refusal(job: Job, reply: Reply) -> None:
     job.live.recording.end(body)
 
 
-async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -> None:
+async def _with_transcript(job: Job, whole: held.Whole, refusal: bytes, error: str) -> None:
     """Ask again, as a further attempt, with the whole transcript in place of a pointer that the provider has lost."""
     await _commit(job, State.FAILED, refusal, Verdict(), Shape(), released=False, error=error)
     begun = await job.parts.journal.begin_attempt(job.live.step, State.FAILED, job.new)
@@ -254,7 +260,7 @@ async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -
     job.restored = True
     job.received.clear()
     job.size = 0
-    job.question = job.question._replace(body=whole)
+    context.overlay(job, whole)
     await _attempt(job)
 
 

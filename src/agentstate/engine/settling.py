@@ -12,7 +12,18 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from agentstate.core import policy
-from agentstate.core.model import Action, ApprovalState, Call, Change, OnReject, Release, ToolCall, ToolResult, Verdict
+from agentstate.core.model import (
+    Action,
+    ApprovalKind,
+    ApprovalState,
+    Call,
+    Change,
+    OnReject,
+    Release,
+    ToolCall,
+    ToolResult,
+    Verdict,
+)
 from agentstate.core.policy import Place, Rule, Ruling
 from agentstate.dialects.base import Dialect
 from agentstate.engine.policies import Policies
@@ -38,7 +49,8 @@ def settled(
     place: Place, branch: int, step: int, schemas: dict[str, str], verdict: Verdict, rows: Sequence[ApprovalRow],
     policies: Policies, results: dict[tuple[int, int], str],
 ) -> Settled:  # fmt: skip
-    by_place = {(row.choice, row.place): row for row in rows}
+    # The question that was held before it was sent has no place in the answer.
+    by_place = {(row.choice, row.place): row for row in rows if row.kind is not ApprovalKind.REQUEST}
     changes: list[Change] = []
     invoked: list[Invoked] = []
     told: list[ToolResult] = []
@@ -91,13 +103,16 @@ def refusal(
     return f"The call of {name} was refused by {by}" + (f": {row.reason}." if row.reason else ".")
 
 
-def mode_of(settled: Settled, recording: Recording) -> Release:
-    """How it is given. An error needs that no status is out, what the model says that nothing at all is."""
+def mode_of(settled: Settled, recording: Recording, retold: bool) -> Release:
+    """How it is given. An error needs that no status is out, what the model says that nothing at all is. ``retold``:
+    whether the model can be told of a refusal in later requests, beside the results of the calls that are left."""
     if not settled.modes:
         return Release.ANSWER
     if OnReject.ERROR in settled.modes and (recording.shape.stream or not recording.flushed):
         return Release.ERROR
     all_continue = all(mode is OnReject.CONTINUE for mode in settled.modes)
+    if all_continue and settled.left and retold:
+        return Release.ANSWER
     if all_continue and not settled.left and not recording.shown:
         return Release.CONTINUE
     return Release.MESSAGE

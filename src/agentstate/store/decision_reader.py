@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from agentstate.core import policy
 from agentstate.core.approval import Role
-from agentstate.core.model import ApprovalKind, ApprovalState, OnReject
+from agentstate.core.model import ApprovalKind, ApprovalState, OnReject, Release
 from agentstate.store.rows import ApprovalRow, ApproverRow, AuditRow, InvocationRow, SessionRow
 
 
@@ -42,6 +42,10 @@ class DecisionReader:
     def has_amended(self, session: int) -> bool:
         """Whether agents were given some answer of the session otherwise than it came."""
         return self._one("has_amended", (session,)) is not None
+
+    def retold(self, session: int) -> list[tuple[int, int, int, Release]]:
+        """(step, branch, number, how it was given) of answers of which the model is told what agents were not shown."""
+        return [(row[0], row[1], row[2], Release(row[3])) for row in self._all("retold", (session,))]
 
     def has_withheld(self, session: int) -> bool:
         """Whether some answer of the session is held, or was given otherwise than it came, or not at all."""

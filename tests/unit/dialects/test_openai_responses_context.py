@@ -56,7 +56,7 @@ def test_whole_conversation_is_sent_in_its_order_without_item_ids_and_without_th
         "input": "And now?",
         "store": True,
     }
-    found = json.loads(transcript(CHAIN, body(present)))
+    found = json.loads(transcript(CHAIN, body(present)).body)
     assert found == {
         "model": "m",
         "instructions": "new",
@@ -68,7 +68,7 @@ def test_whole_conversation_is_sent_in_its_order_without_item_ids_and_without_th
 def test_every_byte_outside_the_input_and_the_pointer_stays() -> None:
     before, between, after = b'{ "x" : 1.50e3,\n "s": "\\u00e9 \\"input\\":", ', b' , "temperature":1.0', b"  }\n"
     present = before + b'"input" : [ "a" ]' + between + b' , "previous_response_id"\t: "resp_2"' + after
-    found = transcript([], present)
+    found = transcript([], present).body
     assert found == before + b'"input" : ["a"]' + between + after
 
 
@@ -81,7 +81,7 @@ def test_every_byte_outside_the_input_and_the_pointer_stays() -> None:
 def test_pointer_is_taken_out_wherever_it_stands(order: tuple[str, ...], indent: int | None) -> None:
     values = {"model": "m", "previous_response_id": "resp_2", "input": [{"role": "user", "content": "x"}]}
     present = json.dumps({name: values[name] for name in order}, indent=indent).encode()
-    found = json.loads(transcript(CHAIN, present))
+    found = json.loads(transcript(CHAIN, present).body)
     assert found.pop("input") == [*SAID, *(values["input"] if "input" in order else ())]
     assert found == {name: values[name] for name in order if name == "model"}
 
@@ -93,18 +93,20 @@ def test_pointer_is_taken_out_wherever_it_stands(order: tuple[str, ...], indent:
 ])  # fmt: skip
 def test_id_that_others_name_stays(item: Any) -> None:
     present = {"previous_response_id": "resp_0", "input": [item]}
-    assert json.loads(transcript([], body(present)))["input"] == [item]
+    assert json.loads(transcript([], body(present)).body)["input"] == [item]
 
 
 def test_item_keeps_every_byte_but_its_id() -> None:
     item = b'{ "type":"message","id" : "msg_1", "role":"assistant", "x": 1.0e2, "content":[{"id":"deep"}] }'
-    found = transcript([(b'{"input":[]}', b'{"output":[' + item + b"]}")], b'{"previous_response_id":"r","input":[]}')
+    found = transcript(
+        [(b'{"input":[]}', b'{"output":[' + item + b"]}")], b'{"previous_response_id":"r","input":[]}'
+    ).body
     assert found == b'{"input":[' + item.replace(b',"id" : "msg_1"', b"") + b"]}"
 
 
 def test_text_beyond_ascii_stays_as_it_was_sent() -> None:
     said = '{"input":"gr\u00fc\u00df dich \U0001f600 \\u00e9"}'.encode()
-    found = transcript([(said, b'{"output":[]}')], b'{"previous_response_id":"r","input":"\xc3\xa9"}')
+    found = transcript([(said, b'{"output":[]}')], b'{"previous_response_id":"r","input":"\xc3\xa9"}').body
     assert '"gr\u00fc\u00df dich \U0001f600 \\u00e9"'.encode() in found
     assert b'"content":"\xc3\xa9"' in found
 
@@ -126,7 +128,7 @@ def test_body_that_is_no_json_object_is_refused(bad: bytes) -> None:
 
 def test_absent_and_null_pointers_and_conversations_are_none() -> None:
     first = FIRST | {"previous_response_id": None, "conversation": None}
-    assert json.loads(transcript([(body(first), body(ANSWERS[0]))], body(SECOND)))["input"] == SAID[:4]
+    assert json.loads(transcript([(body(first), body(ANSWERS[0]))], body(SECOND)).body)["input"] == SAID[:4]
 
 
 def test_recorded_chains_of_pointers_become_whole_conversations() -> None:
@@ -140,7 +142,7 @@ def test_recorded_chains_of_pointers_become_whole_conversations() -> None:
         plain = RESPONSES.convert(call.shape, type(call.shape)(), exchange.response)
         chain = held.get(call.previous, [])
         if chain:
-            found = json.loads(transcript(chain, exchange.request))
+            found = json.loads(transcript(chain, exchange.request).body)
             request = json.loads(exchange.request)
             assert found | {"input": 0} == {
                 name: 0 if name == "input" else value

@@ -117,6 +117,10 @@ select run from step where id = ?;
 -- name: has_amended
 select 1 from release r join step s on s.id = r.step where s.session = ? and r.body is not null limit 1;
 
+-- name: retold
+select r.step, s.branch, s.number, r.mode from release r join step s on s.id = r.step
+where s.session = ? and (r.mode = 'continue' or (r.body is not null and r.mode in ('answer', 'message'))) order by s.number;
+
 -- name: has_withheld
 select 1 from release r join step s on s.id = r.step where s.session = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
 
