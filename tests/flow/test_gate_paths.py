@@ -38,7 +38,10 @@ def proxy(tmp_path: Path, upstream: Upstream) -> Any:
 
 def response(status: str, *items: dict[str, Any], name: str = "resp_1") -> dict[str, Any]:
     error = {"code": "server_error", "message": "out of order"} if status == "failed" else None
-    return {"id": name, "object": "response", "status": status, "model": "m", "output": list(items), "error": error}
+    return {
+        "id": name, "object": "response", "status": status, "model": "m", "output": list(items), "error": error,
+        "conversation": {"id": "conv_7"},
+    }  # fmt: skip
 
 
 def body_of(status: str, *items: dict[str, Any]) -> bytes:
@@ -110,8 +113,8 @@ def look(proxy: Proxy, path: str, **more: Any) -> Answer:
 
 
 @pytest.mark.parametrize("how", LOOKS)
-@pytest.mark.parametrize("status", ["in_progress", "completed", "failed", "cancelled", "unheard-of"])
-def test_no_look_at_a_job_gives_a_held_call_whatever_state_it_is_in(
+@pytest.mark.parametrize("status", ["in_progress", "failed", "cancelled", "unheard-of"])
+def test_no_look_at_a_job_that_has_not_ended_well_gives_a_held_call(
     proxy: Proxy, upstream: Upstream, status: str, how: str
 ) -> None:
     upstream.replies(plain(body_of("queued")))
@@ -121,14 +124,16 @@ def test_no_look_at_a_job_gives_a_held_call_whatever_state_it_is_in(
         answer = look(proxy, f"/v1/responses/resp_1{how}")
         assert answer.status == 200
         assert SECRET not in answer.body and b'"send_email"' not in answer.body
-        assert answer.json()["status"] == status and b"was refused" in answer.body
+        assert answer.json()["status"] == status
+        assert (b"was refused" in answer.body) is (status != "in_progress")
     assert pending(proxy, 0) == []
 
 
 def test_first_answer_of_a_job_gives_no_held_call(proxy: Proxy, upstream: Upstream) -> None:
     upstream.script = lambda seen: plain(body_of("in_progress", CALL))
     answer = send(proxy, "/v1/responses", QUESTION | {"background": True})
-    assert answer.status == 200 and SECRET not in answer.body and b"was refused" in answer.body
+    assert answer.status == 200 and SECRET not in answer.body
+    assert (answer.json()["id"], answer.json()["output"]) == ("resp_1", [])
 
 
 def test_unfinished_look_at_a_job_with_harmless_calls_keeps_its_bytes(proxy: Proxy, upstream: Upstream) -> None:
@@ -179,13 +184,60 @@ def test_answer_that_is_held_or_refused_or_edited_cannot_be_looked_up_at_its_pro
         assert upstream.calls == calls
 
 
-def test_answer_that_was_approved_and_those_of_other_sessions_can_be_looked_up(
-    proxy: Proxy, upstream: Upstream
-) -> None:
+def test_answer_that_was_approved_can_be_looked_up_in_every_session(proxy: Proxy, upstream: Upstream) -> None:
     decide(proxy, hold(proxy, upstream), "APPROVED")
     assert SECRET in send(proxy, "/v1/responses", QUESTION).body
     for path in KEPT:
         assert look(proxy, path).status == look(proxy, path, session="other").status == 200
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_other_session_does_not_find_what_is_held_or_was_refused_or_edited(
+    proxy: Proxy, upstream: Upstream, known: bool
+) -> None:
+    for action in ("", "REJECTED", "EDITED"):
+        session = f"s{action}"
+        approval = hold(proxy, upstream, session)
+        if action:
+            decide(proxy, approval, action, **({"arguments": {"to": "kim"}} if action == "EDITED" else {}))
+            assert SECRET not in send(proxy, "/v1/responses", QUESTION, session=session).body
+    if known:
+        upstream.script = lambda seen: plain(chat.completion("x"))
+        send(proxy, "/v1/chat/completions", CHAT, session="other")
+    calls = upstream.calls
+    for path in (
+        *KEPT[:5],
+        "/v1/responses/%72esp_1",
+        "/v1/conversations/conv_7/items",
+        "/v1/conversations/conv_7/items/m",
+    ):
+        for method in ("GET", "POST"):
+            answer = send(proxy, path, session="other", method=method)
+            assert (answer.status, answer.error["code"]) == (404, "not_found"), path
+    assert upstream.calls == calls
+    for path in ("/v1/responses/resp_2", "/v1/conversations/conv_8/items", "/v1/chat/completions/chatcmpl-2"):
+        assert look(proxy, path, session="other").status == 200
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_other_session_does_not_find_a_stored_completion_with_a_held_call(
+    proxy: Proxy, upstream: Upstream, streamed: bool
+) -> None:
+    calls = [chat.tool_call("send_email", TO_BOB)]
+    upstream.script = lambda seen: (
+        stream(*chat.chunks("x", tool_calls=calls)) if streamed else plain(chat.completion("x", tool_calls=calls))
+    )
+    with proxy.client.connect() as connection:
+        connection.request(
+            "POST", "/s/s/v1/chat/completions", chat_headers(), json.dumps(CHAT | {"stream": streamed}).encode()
+        )
+        pending(proxy)
+    name = json.loads(chat.completion("x"))["id"]
+    for path in (f"/v1/chat/completions/{name}", f"/v1/chat/completions/{name}/messages", "/v1/chat/completions"):
+        answer = look(proxy, path, session="other")
+        assert (answer.status, answer.error["code"]) == (404, "not_found")
+    assert upstream.calls == 1
+    assert look(proxy, "/v1/chat/completions/another", session="other").status == 200
 
 
 # --- spellings --------------------------------------------------------------------------------------------------------
@@ -238,7 +290,7 @@ def test_job_is_known_under_every_spelling_of_its_name(proxy: Proxy, upstream: U
         "/openai/responses/resp_1",
     ):
         answer = look(proxy, path)
-        assert answer.status == 200 and SECRET not in answer.body and b"was refused" in answer.body
+        assert answer.status == 200 and SECRET not in answer.body and b'"output":[]' in answer.body
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 
-from agentstate.core.model import Shape
+from agentstate.core.model import Release, Shape
 from agentstate.dialects import registry, responses_context
 from agentstate.engine.core import Parts
-from agentstate.errors import BadRequest
+from agentstate.errors import ApprovalUnavailable, BadRequest
 
 log = logging.getLogger("agentstate")
 _LONGEST = 2000  # answers that are walked back
@@ -30,8 +30,9 @@ def restored(parts: Parts, session: int, first: str, sent: bytes, status: int, r
 
 def amended(parts: Parts, session: int, first: str, sent: bytes) -> bytes | None:
     """The body ``sent`` with the whole transcript in the place of its pointer, where the provider holds something else
-    than agents were given: an answer with a call that a person edited or refused. ``None``: it holds the same."""
-    if not parts.journal.read.has_amended(session):
+    than agents were given: an answer with a call that a person edited or refused. ``None``: it holds the same. Raises
+    ``ApprovalUnavailable`` where nobody has decided yet what agents are given."""
+    if not parts.journal.read.has_withheld(session):
         return None
     chain = _chain(parts, session, first)
     if chain is None or not any(pair[2] for pair in chain):
@@ -55,8 +56,13 @@ def _chain(parts: Parts, session: int, first: str) -> list[tuple[bytes, bytes, b
         name, method, path, asked = read.request(held.step)
         dialect = registry.BY_NAME[name]
         answer = read.answer(held.step)
-        body = held.body if held.job else dialect.convert(answer.shape, Shape(), answer.body)
-        chain.append((asked, body, answer.release is not None and answer.body != read.received(held.step).body))
+        if Release.HELD in (held.release, answer.release):
+            raise ApprovalUnavailable(
+                f"answer {previous} is held, and nothing goes on from it before somebody has decided; ask for it first"
+            )
+        body = held.given if held.job else dialect.convert(answer.shape, Shape(), answer.body)
+        amended = answer.release is not None and answer.body != read.received(held.step).body
+        chain.append((asked, body, amended or bool(held.amended)))
         previous = dialect.parse(method, path, asked).previous
     return chain
 

@@ -12,7 +12,18 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from agentstate.core import policy
-from agentstate.core.model import Action, ApprovalState, Call, Change, OnReject, Release, ToolCall, ToolResult, Verdict
+from agentstate.core.model import (
+    Action,
+    ApprovalKind,
+    ApprovalState,
+    Call,
+    Change,
+    OnReject,
+    Release,
+    ToolCall,
+    ToolResult,
+    Verdict,
+)
 from agentstate.core.policy import Place, Rule, Ruling
 from agentstate.dialects.base import Dialect
 from agentstate.engine.policies import Policies
@@ -38,7 +49,7 @@ def settled(
     place: Place, branch: int, step: int, schemas: dict[str, str], verdict: Verdict, rows: Sequence[ApprovalRow],
     policies: Policies, results: dict[tuple[int, int], str],
 ) -> Settled:  # fmt: skip
-    by_place = {(row.choice, row.place): row for row in rows}
+    by_place = {(row.choice, row.place): row for row in rows if row.kind is not ApprovalKind.REQUEST}
     changes: list[Change] = []
     invoked: list[Invoked] = []
     told: list[ToolResult] = []

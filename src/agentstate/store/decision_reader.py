@@ -39,13 +39,17 @@ class DecisionReader:
         """The run that asked first."""
         return int(self._one("run_of", (step,))[0])
 
-    def has_amended(self, session: int) -> bool:
-        """Whether agents were given some answer of the session otherwise than it came."""
-        return self._one("has_amended", (session,)) is not None
-
     def has_withheld(self, session: int) -> bool:
         """Whether some answer of the session is held, or was given otherwise than it came, or not at all."""
         return self._one("has_withheld", (session,)) is not None
+
+    def withholds_in(self, dialect: str) -> bool:
+        """The same of all sessions, in one dialect."""
+        return self._one("withholds_in", (dialect,)) is not None
+
+    def withheld_as(self, name: str) -> bool:
+        """The same of what a provider keeps under that name, whichever session it is of."""
+        return self._one("withheld_as", (name,)) is not None
 
     def labels(self, session: int) -> tuple[str, ...]:
         return tuple(row[0] for row in self._all("labels", (session,)))
