@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.flow.test_gate_paths import CALL, HARMLESS, LOOKS, QUESTION, SECRET, body_of, look, send
+from tests.support import mailing
 from tests.support.client import Answer
 from tests.support.people import decide, pending
 from tests.support.proxy import Proxy
@@ -34,11 +35,7 @@ def upstream() -> Any:
         yield running
 
 
-@pytest.fixture
-def proxy(tmp_path: Path, upstream: Upstream) -> Any:
-    with Proxy(tmp_path, upstream.url) as running:
-        yield running
-        assert "Traceback" not in running.log
+proxy = mailing.proxy
 
 
 def begin(proxy: Proxy, **more: Any) -> Answer:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import chat
+from tests.support import chat, mailing
 from tests.support.client import Answer, chat_headers
 from tests.support.people import decide, pending
 from tests.support.proxy import Proxy
@@ -29,11 +28,7 @@ def upstream() -> Any:
         yield running
 
 
-@pytest.fixture
-def proxy(tmp_path: Path, upstream: Upstream) -> Any:
-    with Proxy(tmp_path, upstream.url) as running:
-        yield running
-        assert "Traceback" not in running.log
+proxy = mailing.proxy
 
 
 def response(status: str, *items: dict[str, Any], name: str = "resp_1") -> dict[str, Any]:
