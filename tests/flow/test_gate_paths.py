@@ -309,3 +309,57 @@ def test_path_that_cannot_be_held_is_refused_where_it_offers_a_tool_that_policie
         assert send(proxy, path, sent, session=session).status == 200
     assert proxy.client.send("POST", path, chat_headers(), json.dumps(body).encode()).status == 200
     assert upstream.calls == 3
+
+
+def form(*parts: tuple[str, str], boundary: str = "b0") -> bytes:
+    """A form; the name of a field may be followed by other parameters of its header."""
+    told = "".join(
+        f"--{boundary}\r\nContent-Disposition: form-data; name={name}\r\n\r\n{content}\r\n" for name, content in parts
+    )
+    return f"{told}--{boundary}--\r\n".encode()
+
+
+REQUESTS = "\n".join(
+    json.dumps({"custom_id": str(at), "method": "POST", "url": "/v1/chat/completions", "body": asked})
+    for at, asked in enumerate(({"model": "m"}, CHAT))
+)
+FILE = 'file; filename="requests.jsonl"'
+
+
+def test_form_that_offers_a_tool_which_policies_name_is_refused_as_any_other_body_is(
+    proxy: Proxy, upstream: Upstream
+) -> None:
+    upstream.script = lambda seen: plain(b'{"id":"file-1"}')
+    headers = dict(chat_headers()) | {"Content-Type": 'multipart/form-data; boundary="b0"'}
+
+    def upload(*parts: tuple[str, str], path: str = "/v1/files", session: str = "/s/s") -> Answer:
+        return proxy.client.send("POST", f"{session}{path}", headers, form(*parts))
+
+    for parts in (
+        (("purpose", "batch"), (FILE, REQUESTS)),
+        ((FILE, REQUESTS), ('"purpose"', "batch")),
+        (('"tools"', json.dumps(CHAT_TOOLS)),),
+        (("request", json.dumps(CHAT)), ("audio; filename=a.wav", "RIFF")),
+    ):
+        answer = upload(*parts)
+        assert (answer.status, answer.error["code"]) == (400, "approval_unavailable"), parts
+    assert upstream.calls == 0
+    for parts in (
+        (("purpose", "fine-tune"), (FILE, REQUESTS)),
+        (("purpose", "batch"), (FILE, REQUESTS.replace("send_email", "search"))),
+        (("purpose", "user_data"), (FILE, "send_email")),
+    ):
+        assert upload(*parts).status == 200
+        assert upstream.requests[-1].body == form(*parts)
+    assert upload(("purpose", "batch"), (FILE, REQUESTS), session="").status == 200
+
+
+def test_credentials_in_a_form_are_forwarded_and_nowhere_kept(proxy: Proxy, upstream: Upstream) -> None:
+    upstream.script = lambda seen: plain(b'{"id":"file-1"}')
+    headers = dict(chat_headers()) | {"Content-Type": "multipart/form-data; boundary=b0"}
+    body = form(("api_key", "sk-test-in-a-form"), (FILE, "sk-test-in-a-file"))
+    assert proxy.client.send("POST", "/s/s/r/r1/v1/files", headers, body).status == 200
+    assert upstream.requests[-1].body == body
+    assert proxy.stop() == 0
+    kept = b"".join(file.read_bytes() for file in proxy.data.iterdir() if file.is_file())
+    assert b"sk-test-in-a-form" not in kept and b"sk-test-in-a-file" not in kept

@@ -12,12 +12,14 @@ from typing import Any
 from agentstate.core.model import Release
 from agentstate.core.policy import Place
 from agentstate.dialects.lookups import RESPONSE, Lookup, lookup
+from agentstate.dialects.multipart import fields
 from agentstate.dialects.responses_answer import loaded
 from agentstate.engine.core import Parts
 from agentstate.engine.request import Request
 from agentstate.errors import ApprovalUnavailable, NotFound
 from agentstate.store.rows import SessionRow
 
+_FILE = "file"
 _OFFERING = ("tools", "functions")
 _SCHEMAS = frozenset({"parameters", "parametersJsonSchema", "input_schema", "inputSchema", "output_schema", "response"})
 
@@ -70,12 +72,25 @@ def _is_of_others(parts: Parts, asked: Lookup) -> bool:
 
 
 def _check_tools(parts: Parts, request: Request, place: Place) -> None:
-    held = [tool for tool in _offered(loaded(request.body)) if parts.gate.policies.may_hold(tool, place)]
+    held = [tool for tool in _offered(_said(request)) if parts.gate.policies.may_hold(tool, place)]
     if held:
         raise ApprovalUnavailable(
             f"the request offers {', '.join(held[:5])}, which policies hold, and an answer on this route cannot be "
             "held: use a route that is journaled, leave the tool out, or have a policy allow it here"
         )
+
+
+def _said(request: Request) -> Any:
+    """The body of a request as a JSON value, or those in the fields of a form. Of a file only one of requests is read:
+    what others hold is for nobody to answer."""
+    kinds = [value for name, value in request.headers if name.lower() == "content-type"]
+    form = [field for kind in kinds for field in fields(kind, request.body)]
+    if not form:
+        return loaded(request.body)
+    said: list[Any] = [{name: loaded(content)} for name, content in form if name != _FILE]
+    if any((name, content.strip()) == ("purpose", b"batch") for name, content in form):
+        said += [loaded(line) for name, content in form if name == _FILE for line in content.splitlines()]
+    return said
 
 
 def _offered(body: Any) -> list[str]:
