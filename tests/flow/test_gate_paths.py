@@ -215,6 +215,39 @@ def test_other_session_does_not_find_what_is_held_or_was_refused_or_edited(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
+def test_answer_that_the_journal_does_not_know_is_looked_up_without_the_calls_that_policies_hold(
+    proxy: Proxy, upstream: Upstream, streamed: bool
+) -> None:
+    """It was begun without a session, or its stream was cut and its provider went on."""
+    upstream.script = lambda seen: stream(*events("in_progress", CALL)[:-2])
+    assert SECRET not in send(proxy, "/v1/responses", QUESTION | {"background": True, "stream": True}).body
+    path = "/v1/responses/resp_1" + ("?stream=true&starting_after=1" if streamed else "")
+    for items, held in (((CALL, HARMLESS), True), ((HARMLESS,), False)):
+        whole = b"".join(events("completed", *items)) if streamed else body_of("completed", *items)
+        upstream.script = lambda seen, items=items, whole=whole: (
+            stream(*events("completed", *items)) if streamed else plain(whole)
+        )
+        for session in ("s", "other"):
+            answer = look(proxy, path, session=session)
+            assert answer.status == 200 and answer.complete and b"bees" in answer.body
+            assert SECRET not in answer.body and (b"was refused" in answer.body) is held
+            assert held or answer.body == whole
+        assert (SECRET in proxy.client.send("GET", path, chat_headers()).body) is held  # without a session
+
+
+def test_look_at_an_unknown_answer_that_cannot_be_read_is_refused(proxy: Proxy, upstream: Upstream) -> None:
+    upstream.script = lambda seen: plain(b"\x1f\x8b packed")
+    answer = look(proxy, "/v1/responses/resp_9")
+    assert (answer.status, answer.error["code"]) == (503, "upstream_invalid_answer")
+    upstream.script = lambda seen: stream(*events("completed", CALL)[:-1])
+    answer = look(proxy, "/v1/responses/resp_9?stream=true")
+    assert SECRET not in answer.body and not answer.complete
+    refusal = b'{"error":{"message":"no such response"}}'
+    upstream.script = lambda seen: plain(refusal, 404)
+    assert (look(proxy, "/v1/responses/resp_9").status, look(proxy, "/v1/responses/resp_9").body) == (404, refusal)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
 def test_other_session_does_not_find_a_stored_completion_with_a_held_call(
     proxy: Proxy, upstream: Upstream, streamed: bool
 ) -> None:

@@ -188,7 +188,7 @@ class Gate:
         body: bytes,
         shape: Shape = Shape(),  # noqa: B008 - it never changes
     ) -> bytes:
-        """A whole answer that cannot wait for people, one that failed or another look at a job: less the calls that may
+        """A whole answer that cannot wait for people, one that failed or that is looked up: less the calls that may
         not pass without them. Raises ``ApprovalUnavailable`` where they cannot be taken out."""
         refused = [
             (one, ruling) for one in verdict.calls
@@ -196,8 +196,8 @@ class Gate:
         ]  # fmt: skip
         if not refused:
             return body
-        what = "an answer that failed" if verdict.failed else "the answer of a job in the background"
-        onward = "ask again" if verdict.failed else "ask without background"
+        what = "an answer that failed" if verdict.failed else "an answer that is only looked up"
+        onward = "ask again" if verdict.failed else "ask for the answer itself"
         said = " ".join(
             f"The call of {one.name or 'a tool'} was refused: {ruling.why}, and {what} cannot wait for a person; "
             f"{onward}."

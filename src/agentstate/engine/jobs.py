@@ -18,6 +18,7 @@ from agentstate.dialects.concealing import MARK
 from agentstate.dialects.lookups import RESPONSE, Lookup, lookup
 from agentstate.engine import identity
 from agentstate.engine.core import Parts
+from agentstate.engine.found import SAYS_NOTHING
 from agentstate.engine.headers import forwarded
 from agentstate.engine.looks import QUEUED, Followed, end, given, kept, look, seen_in
 from agentstate.engine.request import Answer, Request
@@ -27,7 +28,6 @@ from agentstate.store.rows import HeldRow, RunRow, SessionRow
 log = logging.getLogger("agentstate")
 GONE = (404, 410)  # statuses by which a provider says that there is no such answer
 _FIRST_LOOK_S, _LONGEST_WAIT_S = 2.0, 30.0  # between looks at a job; each wait is half as long again as the one before
-_SAYS_NOTHING = ("DELETE", "HEAD", "OPTIONS")  # methods whose answers hold nothing of a job
 
 
 def polled(request: Request) -> str:
@@ -152,7 +152,7 @@ def check(parts: Parts, request: Request) -> None:
     """Refuse to look at a job in a way that cannot be held, as a stream, where it may call a tool that policies name.
     Raises ``ApprovalUnavailable``."""
     asked = _named(request)
-    if asked is None or polled(request) or request.method in _SAYS_NOTHING or asked.history:
+    if asked is None or polled(request) or request.method in SAYS_NOTHING or asked.history:
         return
     found = _known(parts, request, asked.name)
     if found is None:

@@ -47,6 +47,10 @@ class DecisionReader:
         """The same of all sessions, in one dialect."""
         return self._one("withholds_in", (dialect,)) is not None
 
+    def was_withheld(self, name: str) -> bool:
+        """Whether a provider keeps an answer under that name that was held, whatever became of it."""
+        return self._one("was_withheld", (name,)) is not None
+
     def withheld_as(self, name: str) -> bool:
         """The same of what a provider keeps under that name, whichever session it is of."""
         return self._one("withheld_as", (name,)) is not None

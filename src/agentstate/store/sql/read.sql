@@ -122,6 +122,9 @@ join step s on s.id = r.step where s.session = ? and (r.mode <> 'answer' or r.bo
 select 1 from (select step, mode, body from release union all select step, mode, body from job_release) r
 join step s on s.id = r.step where s.dialect = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
 
+-- name: was_withheld
+select 1 from withheld where name = ? limit 1;
+
 -- name: withheld_as
 select 1 from withheld w
 join (select step, mode, body from release union all select step, mode, body from job_release) r on r.step = w.step
