@@ -63,7 +63,7 @@ class Hooks:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._approvals = Approvals(parts)
-        self._once = Once()
+        self._heard = {"slack": Once(), "discord": Once()}
         secret = parts.settings.approvals.slack_signing_secret
         self._slack_secret = secret.get_secret_value().strip() if secret is not None else ""
         self._discord_key = bytes.fromhex(parts.settings.approvals.discord_public_key)
@@ -81,7 +81,7 @@ class Hooks:
             body = await raw_body(request)
             if not slack_signed(self._slack_secret, body, request.headers):
                 raise Unauthorized("the signature is not Slack's, or too old")
-            self._once.check(request.headers.get("x-slack-request-timestamp", ""), body)
+            self._heard["slack"].check(request.headers.get("x-slack-request-timestamp", ""), body)
             payload = _object(parse_qs(body.decode(), keep_blank_values=True).get("payload", [""])[0])
         except AgentStateError as error:
             return error_answer(error)
@@ -108,7 +108,7 @@ class Hooks:
             body = await raw_body(request)
             if not discord_signed(self._discord_key, body, request.headers):
                 raise Unauthorized("the signature is not Discord's, or too old")
-            self._once.check(request.headers.get("x-signature-timestamp", ""), body)
+            self._heard["discord"].check(request.headers.get("x-signature-timestamp", ""), body)
             payload = _object(body.decode("utf-8", "replace"))
         except AgentStateError as error:
             return error_answer(error)
