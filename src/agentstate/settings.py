@@ -111,7 +111,9 @@ class PolicySettings(_Section):
         "message", description="How the agent hears of a refusal: as a text turn, through the model, or as an error."
     )
     expires_s: float | None = Field(
-        None, gt=0, description="Seconds after which a held call is refused; none: it waits for ever."
+        None,
+        gt=0,
+        description="Seconds after which a held call is refused, and an approval not used is asked again; none: never.",
     )
     approvers: list[str] = Field(
         default_factory=list, description="Names or roles of those who may decide; none: every approver."

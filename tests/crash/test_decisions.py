@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.flow.test_gate import HOLD, TO_BOB, TOOLS, ask, calls_of, mailing, start
+from tests.flow.test_gate import HOLD
 from tests.support import chat
 from tests.support.crashing_server import command
+from tests.support.mailing import TO_BOB, TOOLS, ask, calls_of, mailing, start
 from tests.support.people import decide, pending
 from tests.support.proxy import CLI, Proxy
 from tests.support.upstream import Upstream, plain

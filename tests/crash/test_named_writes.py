@@ -26,6 +26,7 @@ from tests.crash.test_authority_writes import BY_PEOPLE
 from tests.crash.test_decisions import WRITES as OF_DECISIONS
 from tests.support import chat, crashing_server
 from tests.support.crashing_server import command
+from tests.support.people import decide, pending
 from tests.support.proxy import CLI, Proxy
 from tests.support.upstream import Upstream, plain
 
@@ -163,6 +164,39 @@ def test_proxy_killed_as_it_keeps_the_end_of_a_job_gives_that_end_all_the_same(
         ended = [proxy.client.send("GET", "/s/jobs/r/b/v1/responses/resp_1") for _ in range(3)]
         assert [json.loads(answer.body) for answer in ended] == [done] * 3
         assert [answer.outcome for answer in ended[1:]] == ["replay", "replay"]
+        assert proxy.stop() == 0
+        proxy.doctor()
+
+
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+@pytest.mark.parametrize("name", [*OF_JOBS, "release"])
+def test_proxy_killed_over_a_job_that_is_held_asks_about_it_once_and_gives_it_once_that_is_decided(
+    tmp_path: Path, name: str, when: str
+) -> None:
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "send_email", "arguments": "{}"}
+    queued, done = ({"id": "resp_1", "object": "response", "status": state, "output": []} for state in STATES)
+    done["output"] = [call]
+    target = "/s/jobs/r/a/v1/responses/resp_1"
+    with Upstream() as upstream, Proxy(tmp_path, upstream.url, command=command(name, 1, when)) as proxy:
+        upstream.script = lambda seen: plain(json.dumps(queued if seen.method == "POST" else done).encode())
+        body = json.dumps({"model": "gpt-5", "input": "hello", "background": True}).encode()
+        proxy.client.send("POST", "/s/jobs/r/a/v1/responses", JSON, body)
+        if name == "release":
+            assert json.loads(proxy.client.send("GET", target).body)["output"] == []
+            decide(proxy, pending(proxy)[0], "APPROVED")
+        with pytest.raises(ConnectionError):
+            proxy.client.send("GET", target)
+        assert proxy.wait() == -9
+        proxy.restart(command=CLI)
+        if name != "release":
+            for _ in range(2):
+                assert json.loads(proxy.client.send("GET", target).body)["status"] == "in_progress"
+            decide(proxy, pending(proxy)[0], "APPROVED")
+        given = [proxy.client.send("GET", target) for _ in range(2)]
+        assert [json.loads(answer.body) for answer in given] == [done] * 2
+        assert pending(proxy, 0) == []
+        released = [one for one in proxy.control.get("/api/audit") if one["action"] == "step.released"]
+        assert len(released) == 1
         assert proxy.stop() == 0
         proxy.doctor()
 

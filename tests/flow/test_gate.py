@@ -2,83 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import chat
-from tests.support.client import Connection, chat_headers, chat_path, status_of
-from tests.support.people import Asking, decide, pending
+from tests.support import chat, mailing
+from tests.support.client import chat_headers, chat_path, status_of
+from tests.support.mailing import TO_BOB, TOOLS, ask, calls_of, start, with_policies
+from tests.support.people import Asking, Person, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Reply, Seen, Upstream, plain, stream
 
-TO_BOB = '{"to": "bob@example.com", "body": "hello"}'
-SCHEMA = {
-    "type": "object",
-    "properties": {"to": {"type": "string"}, "body": {"type": "string"}},
-    "required": ["to"],
-    "additionalProperties": False,
-}
-TOOLS = [{"type": "function", "function": {"name": "send_email", "parameters": SCHEMA}}]
 SECRETS = (b"send_email", b"bob@example.com", b"call_1", b"tool_calls")
 IMPATIENT = {"x-stainless-read-timeout": "0.9"}
-
-
-def mailing(seen: Seen) -> Reply:
-    """A model that wants to send a mail, and says so first; once it has a result it is done."""
-    asked = json.loads(seen.body)
-    said = [message["content"] for message in asked["messages"] if message["role"] == "tool"]
-    calls = [] if said else [chat.tool_call("send_email", TO_BOB)]
-    text = f"Done: {said[-1]}" if said else "I will write to Bob."
-    if asked.get("stream"):
-        return stream(*chat.chunks(text, tool_calls=calls))
-    return plain(chat.completion(text, tool_calls=calls))
-
-
-def start(proxy: Proxy, session: str, *, run: str = "r1", stream: bool = False, **headers: str) -> Connection:
-    return proxy.client.start(session, "write to Bob", run=run, stream=stream, headers=headers, tools=TOOLS)
-
-
-def ask(proxy: Proxy, session: str, *, run: str = "r1", stream: bool = False, **headers: str) -> Asking:
-    def call() -> Any:
-        return proxy.client.ask(session, "write to Bob", run=run, stream=stream, headers=headers, tools=TOOLS)
-
-    return Asking(call)
-
-
-def calls_of(body: bytes) -> list[tuple[str, str]]:
-    """(tool, arguments) of the calls in a plain or streamed answer."""
-    if not body.lstrip().startswith(b"data:"):
-        message = json.loads(body)["choices"][0]["message"]
-        return [(one["function"]["name"], one["function"]["arguments"]) for one in message.get("tool_calls") or ()]
-    found: dict[int, list[str]] = {}
-    for line in body.splitlines():
-        if line.startswith(b"data: {"):
-            for choice in json.loads(line[6:])["choices"]:
-                for call in choice["delta"].get("tool_calls") or ():
-                    part = found.setdefault(call["index"], ["", ""])
-                    part[0] += call["function"].get("name") or ""
-                    part[1] += call["function"].get("arguments") or ""
-    return [(name, arguments) for name, arguments in found.values()]
-
-
-@pytest.fixture
-def upstream() -> Any:
-    with Upstream(mailing) as running:
-        yield running
-
-
-@pytest.fixture
-def proxy(tmp_path: Path, upstream: Upstream) -> Any:
-    with Proxy(tmp_path, upstream.url) as running:
-        yield running
-        assert "Traceback" not in running.log
-
-
-def with_policies(tmp_path: Path, upstream: Upstream, *rules: str) -> Proxy:
-    return Proxy(tmp_path, upstream.url, file="\n".join(f"[[policies]]\n{rule}" for rule in rules))
+upstream, proxy = mailing.upstream, mailing.proxy
 
 
 # --- nothing slips through ---
@@ -395,7 +337,8 @@ def test_nothing_is_released_while_the_session_is_paused(proxy: Proxy) -> None:
 def test_policy_that_became_stricter_after_the_approval_counts_when_it_is_released(
     tmp_path: Path, upstream: Upstream
 ) -> None:
-    with with_policies(tmp_path, upstream, 'tools = ["send_email"]') as proxy:
+    alerts = f'[[alerts]]\nkind = "slack"\nurl = "{upstream.url}/v1/hook"\n'
+    with with_policies(tmp_path, upstream, f'tools = ["send_email"]\n{alerts}') as proxy:
         with start(proxy, "s"):
             [approval] = pending(proxy)
         with start(proxy, "t"):
@@ -403,11 +346,12 @@ def test_policy_that_became_stricter_after_the_approval_counts_when_it_is_releas
         decide(proxy, approval, "APPROVED")
         decide(proxy, other, "APPROVED")
         proxy.kill()
-        (tmp_path / "agentstate.toml").write_text('[[policies]]\ntools = ["send_email"]\nquorum = 2')
+        (tmp_path / "agentstate.toml").write_text(f'{alerts}[[policies]]\ntools = ["send_email"]\nquorum = 2')
         proxy.restart()
         asking = ask(proxy, "s", run="r2")
         assert [one["id"] for one in pending(proxy, 1, "s")] == [approval["id"]]
         assert asking.waits
+        assert (told_of(proxy, approval), told_of(proxy, other)) == (2, 1)
         proxy.kill()
         (tmp_path / "agentstate.toml").write_text('[[policies]]\ntools = ["send_email"]\naction = "deny"')
         proxy.restart()
@@ -419,6 +363,65 @@ def test_approval_that_expires_is_refused(tmp_path: Path, upstream: Upstream) ->
         answer = proxy.client.ask("s", "write to Bob", run="r", tools=TOOLS)
         assert calls_of(answer.body) == []
         assert "nobody approved it in time" in chat.text_of(answer.body)
+
+
+def time_is_over(proxy: Proxy, approval: dict[str, Any]) -> None:
+    """The approval was decided in time, and that time is over by now."""
+    with contextlib.closing(sqlite3.connect(proxy.data / "agentstate.db", timeout=20)) as conn, conn:
+        conn.execute("update approval set expires_at = created_at where id = ?", (approval["id"],))
+
+
+def told_of(proxy: Proxy, approval: dict[str, Any]) -> int:
+    """How many messages ask for a decision about it."""
+    told = [(one["event"], one["subject"]) for one in proxy.control.get("/api/alerts")]
+    return told.count(("approval.required", approval["id"]))
+
+
+@pytest.mark.parametrize("later", ["asked again", "resumed"])
+def test_approval_whose_time_is_over_when_it_would_be_used_is_asked_again_and_people_are_told(
+    tmp_path: Path, upstream: Upstream, later: str
+) -> None:
+    rule = f'tools = ["send_email"]\nexpires_s = 3600\n[[alerts]]\nkind = "slack"\nurl = "{upstream.url}/v1/hook"'
+    with with_policies(tmp_path, upstream, rule) as proxy:
+        if later == "resumed":
+            asking = ask(proxy, "s")
+            [approval] = pending(proxy)
+            proxy.control.post("/api/sessions/s/status", {"status": "PAUSED"})
+        else:
+            with start(proxy, "s"):
+                [approval] = pending(proxy)
+        decide(proxy, approval, "APPROVED")
+        time_is_over(proxy, approval)
+        if later == "resumed":
+            proxy.control.post("/api/sessions/s/status", {"status": "RUNNING"})
+        else:
+            asking = ask(proxy, "s", run="r2")
+        [again] = pending(proxy)
+        assert asking.waits and again["id"] == approval["id"]
+        assert again["expires_at"] > approval["expires_at"]
+        assert told_of(proxy, approval) == 2
+        decide(proxy, approval, "APPROVED")
+        assert calls_of(asking.answer().body) == [("send_email", TO_BOB)]
+        actions = [one["action"] for one in proxy.control.get("/api/audit") if one["subject"] == approval["id"]]
+        assert actions == ["approval.asked", "approval.decided", "approval.reopened", "approval.decided"]
+
+
+def test_agreement_whose_time_is_over_counts_for_nothing_when_it_is_asked_again(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    with with_policies(tmp_path, upstream, 'tools = ["send_email"]\nexpires_s = 3600\nquorum = 2') as proxy:
+        ann, bob = Person(proxy, "ann"), Person(proxy, "bob")
+        with start(proxy, "s"):
+            [approval] = pending(proxy)
+        for person in (ann, bob):
+            person.decide(approval, "APPROVED")
+        time_is_over(proxy, approval)
+        asking = ask(proxy, "s", run="r2")
+        pending(proxy)
+        ann.decide(approval, "APPROVED")
+        assert pending(proxy)[0]["id"] == approval["id"] and asking.waits
+        bob.decide(approval, "APPROVED")
+        assert calls_of(asking.answer().body) == [("send_email", TO_BOB)]
 
 
 # --- requests that are held before they are sent ---
@@ -442,13 +445,13 @@ def test_held_request_is_sent_once_it_is_approved_and_not_before(
     assert pending(proxy, 0) == []
 
 
-def test_call_in_the_answer_to_a_held_request_is_a_question_of_its_own(proxy: Proxy, upstream: Upstream) -> None:
+def test_held_request_whose_answer_has_a_held_call_is_given_once_both_are_approved(proxy: Proxy) -> None:
     asking = ask(proxy, "s", **{"x-agent-require-approval": "true"})
     [request] = pending(proxy)
     decide(proxy, request, "APPROVED")
-    upstream.wait_calls(1)
-    [call] = pending(proxy)
-    assert (request["tool_name"], call["tool_name"]) == ("", "send_email")
+    until = time.monotonic() + 30
+    while (call := pending(proxy)[0])["id"] == request["id"]:
+        assert time.monotonic() < until
     decide(proxy, call, "APPROVED")
     assert calls_of(asking.answer().body) == [("send_email", TO_BOB)]
 

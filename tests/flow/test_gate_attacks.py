@@ -5,28 +5,17 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.flow.test_gate import HOLD, TO_BOB, TOOLS, ask, calls_of, mailing, start, with_policies
-from tests.support import chat
+from tests.flow.test_gate import HOLD
+from tests.support import chat, mailing
+from tests.support.mailing import TO_BOB, TOOLS, ask, calls_of, start, with_policies
 from tests.support.people import Asking, Person, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Upstream, plain
 
-
-@pytest.fixture
-def upstream() -> Any:
-    with Upstream(mailing) as running:
-        yield running
-
-
-@pytest.fixture
-def proxy(tmp_path: Path, upstream: Upstream) -> Any:
-    with Proxy(tmp_path, upstream.url) as running:
-        yield running
-        assert "Traceback" not in running.log
+upstream, proxy = mailing.upstream, mailing.proxy
 
 
 @pytest.mark.parametrize("action", ["deny", "hold"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from urllib.parse import urlencode
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from agentstate.errors import Unauthorized
 from agentstate.server import hooks
 from tests.support.approvals import Held, prepared
 from tests.support.client import Answer
@@ -22,6 +24,7 @@ from tests.support.upstream import Upstream, plain
 
 SECRET = "sk-test-slack-signing-secret"
 KEY = Ed25519PrivateKey.from_private_bytes(b"7" * 32)
+_numbers = itertools.count()  # no two presses are equal, as in real life
 
 
 @pytest.fixture
@@ -42,6 +45,7 @@ def proxy(tmp_path: Path, ids: list[str]) -> Iterator[Proxy]:
 
 def press(action: str, value: str, user: str = "Uann", **more: Any) -> bytes:
     told = {"type": "block_actions", "user": {"id": user}, "actions": [{"action_id": action, "value": value}], **more}
+    told |= {"trigger_id": f"trigger-{next(_numbers)}"}
     return urlencode({"payload": json.dumps(told)}).encode()
 
 
@@ -55,7 +59,8 @@ def slack(proxy: Proxy, body: bytes, *, age: float = 0, secret: str = SECRET, **
 
 
 def click(custom_id: str, user: str = "13ann", **more: Any) -> bytes:
-    return json.dumps({"type": 3, "data": {"custom_id": custom_id}, "member": {"user": {"id": user}}, **more}).encode()
+    told = {"type": 3, "id": str(next(_numbers)), "data": {"custom_id": custom_id}, "member": {"user": {"id": user}}}
+    return json.dumps({**told, **more}).encode()
 
 
 def discord(proxy: Proxy, body: bytes, *, age: float = 0, key: Ed25519PrivateKey = KEY, **more: str) -> Answer:
@@ -112,11 +117,43 @@ def test_two_of_two_are_two_users(proxy: Proxy, ids: list[str]) -> None:
     assert state(proxy, ids[3]) == ("APPROVED", "bob")
 
 
-@pytest.mark.parametrize("age", [301, -301, 400, 86400])
+@pytest.mark.parametrize("age", [301, -330, 400, 86400])
 def test_what_was_signed_more_than_five_minutes_ago_is_refused(proxy: Proxy, ids: list[str], age: float) -> None:
     assert slack(proxy, press("approve", ids[0]), age=age).status == 401
     assert discord(proxy, click(f"approve:{ids[0]}"), age=age).status == 401
     assert state(proxy, ids[0])[0] == "PENDING"
+
+
+def test_what_was_heard_already_is_refused_and_decides_nothing(proxy: Proxy, ids: list[str]) -> None:
+    at = str(int(time.time()))
+    body = press("approve", ids[3])
+    good = "v0=" + hmac.new(SECRET.encode(), f"v0:{at}:".encode() + body, hashlib.sha256).hexdigest()
+    signed = {"X_Slack_Signature": good, "X_Slack_Request_Timestamp": at}
+    assert [slack(proxy, body, **signed).status for _ in range(3)] == [200, 401, 401]
+    assert b"heard already" in slack(proxy, body, **signed).body
+    body = click(f"approve:{ids[0]}")
+    good = KEY.sign(at.encode() + body).hex()
+    for status, spelled in ((200, good), (401, good), (401, good.upper())):
+        answer = discord(proxy, body, X_Signature_Ed25519=spelled, X_Signature_Timestamp=at)
+        assert answer.status == status
+    assert decided(proxy) == 2
+
+
+def test_presses_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(hooks.clock, "monotonic", lambda: now)
+    once = hooks.Once(most=3)
+    for name in (b"a", b"b", b"c"):
+        once.check("1", name)
+        with pytest.raises(Unauthorized):
+            once.check("1", name)
+    once.check("2", b"c")
+    assert len(once._seen) == 3
+    with pytest.raises(Unauthorized):
+        once.check("1", b"c")
+    now = 2 * hooks.WINDOW_S
+    once.check("1", b"c")
+    assert len(once._seen) == 1
 
 
 def test_a_signature_is_of_the_very_bytes_and_by_the_right_key(proxy: Proxy, ids: list[str]) -> None:

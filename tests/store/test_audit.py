@@ -13,7 +13,7 @@ from agentstate.errors import Conflict, NotFound
 from agentstate.store import audit, doctor
 from agentstate.store.journal import Journal
 from agentstate.store.reader import Reader
-from agentstate.store.rows import ApproverRow
+from agentstate.store.rows import ApproverRow, Reopened
 from tests.store.kit import opened, parse
 from tests.support.approvals import Held, ask
 
@@ -36,7 +36,7 @@ async def _fill(path: Path) -> list[str]:
         await journal.decide(ids[2], Vote("bob", NO), "no")
         await journal.expire([ids[3]])
         await journal.decide(ids[4], Vote("bob", YES), "")
-        await journal.reopen(ids[4], "{}", 2, ())
+        await journal.reopen(Reopened(ids[4], "{}", quorum=2))
         await journal.decide(ids[5], Vote("bob", YES), "")
         await journal.disable_approver("eve", "admin")
         await journal.rotate_approver("bob", digest("sk-test-other"), "admin")

@@ -90,6 +90,16 @@ def test_the_migrated_schema_equals_a_fresh_one() -> None:
     assert fresh.execute("pragma user_version").fetchone() == (sqlite.VERSION,)
 
 
+def test_answers_that_were_held_before_their_names_were_kept_are_found_by_them_after_the_migration() -> None:
+    conn = sqlite3.connect(":memory:", isolation_level=None)
+    for number, script in sqlite.migrations():
+        if number == 4:
+            conn.execute("insert into held (session, id, step) values (1, 'resp_1', 7), (1, 'resp_2', 8)")
+            conn.execute("insert into release (step, mode, at) values (7, 'held', 0)")
+        conn.executescript(script)
+    assert conn.execute("select name, step from withheld").fetchall() == [("resp_1", 7)]
+
+
 def test_migrations_are_numbered_without_gap() -> None:
     assert [number for number, _ in sqlite.migrations()] == list(range(1, sqlite.VERSION + 1))
 

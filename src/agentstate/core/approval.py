@@ -117,6 +117,11 @@ def may_decide(person: Person, approvers: Sequence[str]) -> bool:
     return not approvers or person.name in approvers or person.role.value in approvers
 
 
+def is_over(expires_at: float | None, now: float) -> bool:
+    """Whether the time of an approval is over: it is not decided any more, and what was decided is not used."""
+    return expires_at is not None and now >= expires_at
+
+
 def fits(kind: ApprovalKind, action: Decision) -> str:
     """Why an action cannot be taken on this kind of approval; empty: it can."""
     if action is Decision.EDITED and kind is ApprovalKind.REQUEST:
@@ -138,7 +143,7 @@ def tally(asked: Asked, votes: Sequence[Vote], new: Vote, now: float) -> Verdict
             new.action is not Decision.EDITED or asked.effective == new.arguments
         )
         return Verdict.SAME if equal else Verdict.CONFLICT
-    if asked.expires_at is not None and now >= asked.expires_at:
+    if is_over(asked.expires_at, now):
         return Verdict.EXPIRED
     if new.action is Decision.REJECTED:
         return Verdict.TAKEN

@@ -15,7 +15,7 @@ import msgspec
 
 from agentstate.core.model import Call, Change, Item, OfferedTool, Shape, ToolResult, Verdict
 from agentstate.dialects import query as query_of
-from agentstate.dialects import responses_amend, responses_results, responses_shape, sse, volatile
+from agentstate.dialects import responses_amend, responses_job, responses_results, responses_shape, sse, volatile
 from agentstate.dialects.base import (
     Blanked,
     Cache,
@@ -146,6 +146,9 @@ class OpenAIResponses:
 
     def continued(self, call: Call, shape: Shape, body: bytes, results: Sequence[ToolResult]) -> bytes:
         return responses_results.continued(call, shape, body, results)
+
+    def working(self, body: bytes) -> bytes:
+        return responses_job.working(body)
 
     def content_type(self, shape: Shape) -> str:
         return "text/event-stream; charset=utf-8" if shape.stream else "application/json"

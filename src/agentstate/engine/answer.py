@@ -254,7 +254,7 @@ class Answering:
         new = NewStep(
             session.id, session.head, asked.run.id, "model", provider.name, asked.call, asked.print,
             asked.outcome.value, request.hint, request.retry_key, opening is None, asked.carried, held,
-            self.parts.gate.messages_of_request(session.key, held) if held is not None else (),
+            self.parts.gate.messages(session.key, held) if held is not None else (),
         )  # fmt: skip
         recording = Recording()
         live = Live(

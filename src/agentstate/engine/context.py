@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agentstate.dialects.responses_context import conversation_of
 from agentstate.engine import conversations, held
-from agentstate.engine.jobs import whole_of
+from agentstate.engine.looks import whole_of
 from agentstate.providers.client import Question
 
 if TYPE_CHECKING:
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 def may_differ(job: Job) -> bool:
     """Whether what is sent may have to be another request than the agent's."""
-    return job.parts.overlays.concern(job.live.session) or (
-        job.call.dialect == "openai_responses" and b'"conversation"' in job.call.body
+    return (
+        job.call.previous != ""
+        or job.parts.overlays.concern(job.live.session)
+        or (job.call.dialect == "openai_responses" and b'"conversation"' in job.call.body)
     )
 
 

@@ -22,7 +22,6 @@ from agentstate.core.model import (
     Change,
     OnReject,
     Release,
-    SessionStatus,
     Shape,
     ToolCall,
     Verdict,
@@ -30,23 +29,13 @@ from agentstate.core.model import (
 from agentstate.core.policy import Place, Ruling
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect
-from agentstate.dialects.concealing import MARK
 from agentstate.dialects.preamble import says
 from agentstate.engine.headers import kept_headers
 from agentstate.engine.invocations import acts
-from agentstate.engine.overlay import can_retell
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
-from agentstate.engine.reopening import check_shown, reopened
-from agentstate.engine.settling import (
-    digest_of,
-    mode_of,
-    schemas_of,
-    settled,
-    spelled_rule,
-    told_by_text,
-    verdict_of,
-)
+from agentstate.engine.releasing import release
+from agentstate.engine.settling import digest_of, schemas_of, spelled_rule, told_by_text
 from agentstate.errors import (
     AgentStateError,
     ApprovalUnavailable,
@@ -54,7 +43,7 @@ from agentstate.errors import (
     ShuttingDown,
     Unprocessable,
 )
-from agentstate.store.rows import AnswerRow, ApprovalRow, Invoked, Message, NewApproval, Released, SessionRow
+from agentstate.store.rows import AnswerRow, ApprovalRow, Invoked, Message, NewApproval, SessionRow
 
 if TYPE_CHECKING:
     from agentstate.engine.core import Parts
@@ -117,7 +106,7 @@ class Gate:
         if rounds >= _MOST_ROUNDS:
             asked = [one._replace(on_reject=told_by_text(one.on_reject)) for one in asked]
         pending = [one for one in asked if one.state is ApprovalState.PENDING]
-        messages = tuple(message for one in pending for message in self._messages(place.session, step, one))
+        messages = tuple(message for one in pending for message in self.messages(place.session, one))
         return Judged((), tuple(asked), messages)
 
     def _question(
@@ -166,12 +155,10 @@ class Gate:
             rule=json.dumps({"why": "the request asks for it (x-agent-require-approval)"}),
         )  # fmt: skip
 
-    def _messages(self, session: str, step: int, asked: NewApproval) -> tuple[Message, ...]:
+    def messages(self, session: str, asked: NewApproval | ApprovalRow) -> tuple[Message, ...]:
+        """What people are told of a question, for the transaction that puts it."""
         facts = {"approval": asked.id, "tool": asked.tool, "kind": asked.kind.value}
         return self._parts.outbox.messages("approval.required", session, asked.id, facts)
-
-    def messages_of_request(self, session: str, asked: NewApproval) -> tuple[Message, ...]:
-        return self._messages(session, 0, asked)
 
     # --- after it ---
 
@@ -203,16 +190,16 @@ class Gate:
         body: bytes,
         shape: Shape = Shape(),  # noqa: B008 - it never changes
     ) -> bytes:
-        """A whole answer that cannot wait for people, one of a job or one that failed: less the calls that may not pass
-        without them. Raises ``ApprovalUnavailable`` where they cannot be taken out."""
+        """A whole answer that cannot wait for people, one that failed or that is looked up: less the calls that may
+        not pass without them. Raises ``ApprovalUnavailable`` where they cannot be taken out."""
         refused = [
             (one, ruling) for one in verdict.calls
             if (ruling := self.policies.ruling(one, place)).action is not Action.ALLOW
         ]  # fmt: skip
         if not refused:
             return body
-        what = "an answer that failed" if verdict.failed else "the answer of a job in the background"
-        onward = "ask again" if verdict.failed else "ask without background"
+        what = "an answer that failed" if verdict.failed else "an answer that is only looked up"
+        onward = "ask again" if verdict.failed else "ask for the answer itself"
         said = " ".join(
             f"The call of {one.name or 'a tool'} was refused: {ruling.why}, and {what} cannot wait for a person; "
             f"{onward}."
@@ -251,7 +238,7 @@ class Gate:
 
     def check_edit(self, row: ApprovalRow, text: str) -> None:
         """Whether the answer can be given with these arguments. Raises ``Unprocessable``."""
-        answer = self._parts.journal.read.received(row.step)
+        answer, _ = self._parts.journal.read.proposed(row.step)
         _, method, path, body = self._parts.journal.read.request(row.step)
         dialect = registry.BY_NAME.get(answer.dialect)
         if dialect is None or row.kind not in (ApprovalKind.CALL, ApprovalKind.DUPLICATE):
@@ -294,7 +281,7 @@ class Gate:
         if recording is None:
             return False
         try:
-            released = await self._released(step, recording)
+            released = await release(self._parts, step, recording)
         except Exception as error:  # whatever it is, nothing is given, and whoever waits hears of it
             told = error if isinstance(error, AgentStateError) else None
             log.error("step %d stays held: %s", step, error, exc_info=None if told else error)
@@ -320,57 +307,3 @@ class Gate:
         else:
             recording.end(answer.body[recording.shown :])
         return True
-
-    async def _released(self, step: int, recording: Recording) -> Released | None:
-        """Work out and commit what is given; ``None``: something is not decided yet, or the session is paused."""
-        read = self._parts.journal.read
-        rows = read.approvals_of(step)
-        if not rows or any(row.state is ApprovalState.PENDING for row in rows):
-            return None
-        session = read.session(rows[0].session)
-        if session is None or session.status is SessionStatus.PAUSED:
-            return None
-        check_shown(self._parts, session, step)
-        answer = read.received(step)
-        dialect = registry.BY_NAME[answer.dialect]
-        _name, method, path, body = read.request(step)
-        call = dialect.parse(method, path, body)
-        verdict = verdict_of(dialect, call, answer)
-        place = self.place_of(session)
-        if await reopened(self._parts, self.policies, place, verdict, rows):
-            return None
-        reused = {
-            (row.choice, row.place): self._recorded_result(session, row)
-            for row in rows if row.state is ApprovalState.REUSED
-        }  # fmt: skip
-        found = settled(place, answer.branch, step, schemas_of(dialect, call), verdict, rows, self.policies, reused)
-        mode = mode_of(found, recording, can_retell(dialect, call, verdict, answer))
-        if mode is Release.CONTINUE and MARK.encode() in body:  # what the provider must be sent is not kept
-            mode = Release.MESSAGE
-        amended: bytes | None = None
-        if found.changes:
-            said = found.text if mode is Release.MESSAGE else ""
-            try:
-                if not hasattr(dialect, "amended"):
-                    raise ValueError(f"answers of {dialect.name} cannot be given less a call")
-                amended = dialect.amended(call, answer.shape, answer.body, found.changes, said)
-            except ValueError as error:
-                # Its calls cannot be told apart, or the like. What was refused must not be given, and can be told.
-                log.error("step %d cannot be given with what was decided, and is refused: %s", step, error)
-                mode, amended = Release.ERROR, answer.body
-            if amended[: recording.shown] != answer.body[: recording.shown]:
-                raise AgentStateError("the amended answer does not go on from what was shown")
-        if mode in (Release.ERROR, Release.CONTINUE):
-            amended = None
-        told = json.dumps({"text": found.text, "told": found.told})
-        released = Released(step, mode, amended, told, found.invoked if mode is not Release.ERROR else ())
-        await self._parts.journal.release(released)
-        self._parts.overlays.forget(session.id)
-        return released
-
-    def _recorded_result(self, session: SessionRow, row: ApprovalRow) -> str:
-        digest = policy.call_digest(row.tool, row.arguments)
-        found = self._parts.journal.read.made_before(session, self._parts.journal.read.run_of(row.step), digest)
-        if found is None:
-            raise AgentStateError(f"the result that approval {row.id} was to reuse is not in the journal any more")
-        return found[1]

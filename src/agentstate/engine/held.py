@@ -9,10 +9,10 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agentstate.core.model import Shape
+from agentstate.core.model import Release, Shape
 from agentstate.dialects import registry, responses_context
 from agentstate.engine.core import Parts
-from agentstate.errors import BadRequest
+from agentstate.errors import ApprovalUnavailable, BadRequest
 
 log = logging.getLogger("agentstate")
 _LONGEST = 2000  # answers that are walked back
@@ -49,8 +49,9 @@ def restored(parts: Parts, session: int, first: str, sent: bytes, status: int, r
 
 def amended(parts: Parts, session: int, first: str, sent: bytes) -> Whole | None:
     """The request ``sent`` with the whole transcript in the place of its pointer, where the provider holds something
-    else than agents were given: an answer with a call that a person edited or refused. ``None``: it holds the same."""
-    if not parts.journal.read.has_amended(session):
+    else than agents were given: an answer with a call that a person edited or refused. ``None``: it holds the same.
+    Raises ``ApprovalUnavailable`` where nobody has decided yet what agents are given."""
+    if not parts.journal.read.has_withheld(session):
         return None
     chain = _chain(parts, session, first)
     if chain is None or not any(link.differs for link in chain):
@@ -79,7 +80,12 @@ def _chain(parts: Parts, session: int, first: str) -> list[Link] | None:
             log.warning("answer %s is not in the journal", previous)
             return None
         name, method, path, asked = read.request(held.step)
-        chain.append(link_of(parts, held.step, asked, held.body if held.job else None))
+        if Release.HELD in (held.release, read.answer(held.step).release):
+            raise ApprovalUnavailable(
+                f"answer {previous} is held, and nothing goes on from it before somebody has decided; ask for it first"
+            )
+        link = link_of(parts, held.step, asked, held.given if held.job else None)
+        chain.append(link._replace(differs=True) if held.amended else link)
         previous = registry.BY_NAME[name].parse(method, path, asked).previous
     return chain[::-1]
 

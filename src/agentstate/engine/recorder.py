@@ -16,8 +16,9 @@ from agentstate.core.model import Call, Shape, State, Verdict
 from agentstate.core.policy import Place
 from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
+from agentstate.dialects.lookups import names
 from agentstate.dialects.preamble import says
-from agentstate.engine import context, held, jobs, waiting
+from agentstate.engine import context, held, jobs, looks, waiting
 from agentstate.engine.core import Parts
 from agentstate.engine.gate import Judged
 from agentstate.engine.headers import packed_headers
@@ -267,20 +268,24 @@ async def _with_transcript(job: Job, whole: held.Whole, refusal: bytes, error: s
 async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: int = 0) -> tuple[bytes, bool]:
     """Commit a whole answer, of which so many bytes were shown: (the bytes that may be released, whether they wait for
     a decision). One in which the provider says that it failed is given on, less the calls that may not pass, and is a
-    failed attempt."""
+    failed attempt; one in which it says that it works on a job holds none of them yet."""
     if not all(call.call_id for call in verdict.calls) and (fill := getattr(job.dialect, "filled", None)) is not None:
         body, verdict = _filled(job, fill(shape, body, clock.call_id), body, verdict, shape)
     state = State.FAILED if verdict.failed else State.COMPLETED
     judged = Judged()
-    if state is State.FAILED or jobs.is_job(job.call, verdict, state):  # neither waits for a person
+    if state is State.FAILED:  # it does not wait for a person
         body, verdict = _without_held(job, body, verdict, shape, shown), verdict._replace(calls=())
     else:
         judged = job.parts.gate.judged(
             job.place, job.new.branch, job.new.run, job.live.step, job.dialect, job.call, verdict, job.rounds
         )
+    if jobs.is_job(job.call, verdict, state):
+        if judged.asked:  # people are asked about the end of it
+            body = job.dialect.working(body)  # type: ignore[attr-defined]
+        judged, verdict = Judged(), verdict._replace(calls=())
     await _commit(job, state, body, verdict, shape, error=verdict.failed, judged=judged)
     if verdict.answer_id and jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:
-        asked = jobs.Followed(
+        asked = looks.Followed(
             job.live.session,
             job.place.session,
             verdict.answer_id,
@@ -295,15 +300,13 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: 
 
 
 def _without_held(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: int) -> bytes:
-    """An answer that cannot wait for people, less the calls that policies do not let pass. Raises ``UpstreamCut`` where
-    it failed and they cannot be taken out, ``ApprovalUnavailable`` where it is a job's."""
+    """An answer that failed, less the calls that policies do not let pass. Raises ``UpstreamCut`` where they cannot be
+    taken out."""
     try:
         amended = job.parts.gate.passed(job.place, job.dialect, job.call, verdict, body, shape)
         if amended[:shown] != body[:shown]:
             raise ApprovalUnavailable("what was shown already would change")
     except ApprovalUnavailable as error:
-        if not verdict.failed:
-            raise
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.failed}; the rest is not given: {error}") from error
     return amended
 
@@ -356,6 +359,7 @@ async def _commit(
             judged.invoked,
             judged.asked,
             judged.messages,
+            names(job.call.body, shape, body) if judged.asked else (),
         ),
         job.parts.floating.alone(),
     )

@@ -1,6 +1,7 @@
 """Owns what is passed through: paths that no dialect knows, and calls without a session. Must not journal.
 
-Invariant: bytes go both ways as they come; when the client leaves, the upstream call is cancelled.
+Invariant: bytes go both ways as they come, but for calls that policies hold in an answer that is looked up; when the
+client leaves, the upstream call is cancelled.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from agentstate.core.model import Outcome
 from agentstate.dialects import registry
-from agentstate.engine import jobs
+from agentstate.engine import found, jobs
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded
 from agentstate.engine.request import Request, Told
@@ -27,8 +28,12 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
         parts.presence.speaks_for(request.connection, request.session, None)
     kind = registry.provider_kind(request.normal, request.headers)
     provider = parts.providers.for_dialect(kind)
-    async with parts.client.attempt(provider, forwarded(request, kind, provider, raw=True)) as reply:
+    unknown = found.unknown(parts, request)
+    async with parts.client.attempt(provider, forwarded(request, kind, provider, raw=unknown is None)) as reply:
         await jobs.note_deletion(parts, request, reply.status)
         reply.headers = [pair for pair in reply.headers if not pair[0].lower().startswith("x-agentstate-")]
+        if unknown is not None and reply.status < 300:
+            reply.headers = [pair for pair in reply.headers if pair[0].lower() != "content-length"]
+            reply.chunks = found.judged(parts, request, unknown, reply.chunks)
         reply.headers += Told(Outcome.LIVE).headers()
         yield reply

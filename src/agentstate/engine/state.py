@@ -55,6 +55,7 @@ class Floating:
     def __init__(self) -> None:
         self.live: dict[int, Live] = {}
         self.holding: dict[int, Recording] = {}  # of steps that wait for a decision, by those who wait with them
+        self.followed: set[tuple[int, str]] = set()  # jobs at providers, by session and name
         self._new: dict[tuple[int, bytes], list[Live]] = {}
         self._claims: Counter[tuple[int, int]] = Counter()
         self._cuts: dict[tuple[int, int], float] = {}

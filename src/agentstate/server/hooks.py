@@ -1,7 +1,7 @@
 """Owns what Slack and Discord send when somebody presses a button. Must not decide: the person whose user id came does.
 
-Invariant: nothing of a body is believed before its signature over the raw bytes is right and not older than five
-minutes; who is no approver is told so privately, and nothing changes.
+Invariant: nothing of a body is believed before its signature over the raw bytes is right, not older than five minutes,
+and not seen before; who is no approver is told so privately, and nothing changes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from hashlib import sha256
 from http.client import HTTPException
 from typing import Any, Literal
 from urllib.parse import parse_qs
@@ -28,6 +29,7 @@ from agentstate.server.routing import error_answer, json_answer, raw_body
 
 log = logging.getLogger("agentstate")
 WINDOW_S = 300
+_MOST_SEEN = 20_000  # presses within that; about 3 MB
 ANSWERS = ("https://hooks.slack.com/", "https://hooks.slack-gov.com/")  # where Slack takes what is said to a press
 _ANSWER_S = 5
 _ACTIONS = {"approve": Decision.APPROVED, "reject": Decision.REJECTED}
@@ -36,12 +38,32 @@ _PONG, _SAY, _CHANGE = 1, 4, 7  # and of what it is told
 _PRIVATELY = 64
 
 
+class Once:
+    """What was signed, for as long as its signature is good: it is heard once. After a restart nothing is known of it
+    any more; a decision is made once all the same, as the journal has it."""
+
+    def __init__(self, most: int = _MOST_SEEN) -> None:
+        self._most = most
+        self._seen: dict[bytes, float] = {}  # by when it may be forgotten, oldest first
+
+    def check(self, at: str, body: bytes) -> None:
+        """Note what was signed, which is the time ``at`` and the body. Raises ``Unauthorized`` for what was noted."""
+        now = clock.monotonic()
+        while self._seen and (len(self._seen) >= self._most or next(iter(self._seen.values())) <= now):
+            del self._seen[next(iter(self._seen))]
+        key = sha256(at.strip().encode() + b"\0" + body).digest()
+        if key in self._seen:
+            raise Unauthorized("this very press was heard already; press the button again")
+        self._seen[key] = now + 2 * WINDOW_S  # what a fast clock signed is good for as much longer
+
+
 class Hooks:
     """The routes under ``/hooks``; those without a key in the settings answer 404."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._approvals = Approvals(parts)
+        self._heard = {"slack": Once(), "discord": Once()}
         secret = parts.settings.approvals.slack_signing_secret
         self._slack_secret = secret.get_secret_value().strip() if secret is not None else ""
         self._discord_key = bytes.fromhex(parts.settings.approvals.discord_public_key)
@@ -59,6 +81,7 @@ class Hooks:
             body = await raw_body(request)
             if not slack_signed(self._slack_secret, body, request.headers):
                 raise Unauthorized("the signature is not Slack's, or too old")
+            self._heard["slack"].check(request.headers.get("x-slack-request-timestamp", ""), body)
             payload = _object(parse_qs(body.decode(), keep_blank_values=True).get("payload", [""])[0])
         except AgentStateError as error:
             return error_answer(error)
@@ -85,6 +108,7 @@ class Hooks:
             body = await raw_body(request)
             if not discord_signed(self._discord_key, body, request.headers):
                 raise Unauthorized("the signature is not Discord's, or too old")
+            self._heard["discord"].check(request.headers.get("x-signature-timestamp", ""), body)
             payload = _object(body.decode("utf-8", "replace"))
         except AgentStateError as error:
             return error_answer(error)

@@ -94,7 +94,7 @@ class Proxy:
             )
         if dialect is None or not request.session:
             kept.check(self._parts, request)
-            jobs.check_stream(self._parts, request)
+            jobs.check(self._parts, request)
             job = jobs.polled(request)
             known = await _while_connected(connection, jobs.poll(self._parts, request, job)) if job else None
             if known is not None:

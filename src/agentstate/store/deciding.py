@@ -14,7 +14,7 @@ from agentstate.store import approvers, decisions
 from agentstate.store.counters import Counters
 from agentstate.store.outgoing import Outgoing
 from agentstate.store.reader import Reader
-from agentstate.store.rows import ApproverRow, Released, SessionRow
+from agentstate.store.rows import ApproverRow, Released, Reopened, SessionRow
 
 
 class Deciding(Outgoing):
@@ -40,9 +40,10 @@ class Deciding(Outgoing):
 
         await self._write("expire", work)
 
-    async def reopen(self, key: str, rule: str, quorum: int, approvers: tuple[str, ...]) -> None:
-        """A decision that was not used yet no longer suffices; the approval is pending again."""
-        await self._write("reopen", lambda conn: decisions.reopen(conn, key, rule, quorum, approvers))
+    async def reopen(self, asked: Reopened) -> None:
+        """A decision that was not used yet no longer suffices; the approval is pending again, and people are told."""
+        then = self.posted if asked.messages else None
+        await self._write("reopen", lambda conn: decisions.reopen(conn, asked), then=then)
 
     async def release(self, released: Released) -> bool:
         """What agents are given of a step that was held, before they are given it; false: it was said already."""

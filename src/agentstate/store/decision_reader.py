@@ -39,10 +39,6 @@ class DecisionReader:
         """The run that asked first."""
         return int(self._one("run_of", (step,))[0])
 
-    def has_amended(self, session: int) -> bool:
-        """Whether agents were given some answer of the session otherwise than it came."""
-        return self._one("has_amended", (session,)) is not None
-
     def retold(self, session: int) -> list[tuple[int, int, int, Release]]:
         """(step, branch, number, how it was given) of answers of which the model is told what agents were not shown."""
         return [(row[0], row[1], row[2], Release(row[3])) for row in self._all("retold", (session,))]
@@ -50,6 +46,18 @@ class DecisionReader:
     def has_withheld(self, session: int) -> bool:
         """Whether some answer of the session is held, or was given otherwise than it came, or not at all."""
         return self._one("has_withheld", (session,)) is not None
+
+    def withholds_in(self, dialect: str) -> bool:
+        """The same of all sessions, in one dialect."""
+        return self._one("withholds_in", (dialect,)) is not None
+
+    def was_withheld(self, name: str) -> bool:
+        """Whether a provider keeps an answer under that name that was held, whatever became of it."""
+        return self._one("was_withheld", (name,)) is not None
+
+    def withheld_as(self, name: str) -> bool:
+        """The same of what a provider keeps under that name, whichever session it is of."""
+        return self._one("withheld_as", (name,)) is not None
 
     def labels(self, session: int) -> tuple[str, ...]:
         return tuple(row[0] for row in self._all("labels", (session,)))

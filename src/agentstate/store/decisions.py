@@ -21,7 +21,7 @@ from agentstate.errors import NotFound
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
 from agentstate.store.reader import Reader
-from agentstate.store.rows import Invoked, Message, NewApproval, Released, SessionRow
+from agentstate.store.rows import Invoked, Message, NewApproval, Released, Reopened, SessionRow
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
@@ -86,7 +86,7 @@ def release(conn: sqlite3.Connection, counters: Counters, released: Released) ->
     values = {
         "step": released.step, "mode": released.mode.value, "body": body, "said": released.said, "now": clock.now(),
     }  # fmt: skip
-    if conn.execute(_SQL["release"], values).rowcount != 1:
+    if conn.execute(_SQL["release_job" if released.job else "release"], values).rowcount != 1:
         return False
     conn.execute(_SQL["drop_invocations"], (released.step,))
     add_invocations(conn, counters, released.step, released.invoked)
@@ -167,11 +167,18 @@ def supersede(conn: sqlite3.Connection, session: int, number: int) -> None:
         expire(conn, key, "the step was rolled back")
 
 
-def reopen(conn: sqlite3.Connection, key: str, rule: str, quorum: int, approvers: tuple[str, ...]) -> None:
-    """A decision that was not used yet no longer suffices: what governs the call has become stricter."""
-    values = {"id": key, "rule": rule, "quorum": quorum, "approvers": json.dumps(approvers)}
-    if conn.execute(_SQL["reopen"], values).rowcount == 1:
-        audit(conn, "agentstate", "approval.reopened", key, {"rule": json.loads(rule)})
+def reopen(conn: sqlite3.Connection, asked: Reopened) -> None:
+    """A decision that was not used yet no longer suffices: it is asked again, and people are told."""
+    values = {
+        "id": asked.id, "rule": asked.rule, "quorum": asked.quorum, "approvers": json.dumps(asked.approvers),
+        "expires": asked.expires_at,
+    }  # fmt: skip
+    if conn.execute(_SQL["reopen"], values).rowcount != 1:
+        return
+    if asked.anew:
+        conn.execute(_SQL["drop_votes"], (asked.id,))
+    audit(conn, "agentstate", "approval.reopened", asked.id, {"rule": json.loads(asked.rule), "reason": asked.reason})
+    tell(conn, asked.messages, clock.now())
 
 
 def set_labels(

@@ -298,8 +298,9 @@ class Journal(Deciding):
         return future
 
     async def finish_job(self, job: FinishedJob) -> None:
-        """A job that the provider ran in the background ended, and how."""
-        await self._write("finish_job", lambda conn: transactions.finish_job(conn, self._counters, job))
+        """A job that the provider ran in the background ended, how, and what people are asked about it."""
+        then = self.posted if job.messages else None
+        await self._write("finish_job", lambda conn: transactions.finish_job(conn, self._counters, job), then=then)
 
     async def delete_job(self, session: int, answer_id: str, run: str, status: int) -> None:
         """A run had a job deleted at its provider, which said so with ``status``. ``run``: its name."""

@@ -198,6 +198,16 @@ class Reader(DecisionReader, OutboxReader):
         """The same as it was received, whatever was decided about it."""
         return self._answer("received", step)
 
+    def proposed(self, step: int) -> tuple[AnswerRow, bool]:
+        """The answer whose calls people are asked about, as it was received, and whether it is the end of a job."""
+        answer = self.received(step)
+        row = self._one("job_end", (step,))
+        if row is None:
+            return answer, False
+        return answer._replace(
+            status=row[1], head=self.head_of(row[2]), body=self._content(*row[3:6]), shape=shape_of(0)
+        ), True
+
     def _answer(self, question: str, step: int) -> AnswerRow:
         (
             status, head, codec, size, data, stream, model, number, started, finished, branch, usage, cost, dialect,
@@ -214,8 +224,14 @@ class Reader(DecisionReader, OutboxReader):
         row = self._one("held", (session, answer_id))
         if row is None:
             return None
-        body = b"" if row[6] is None else self._content(row[4], row[5], row[6])
-        return HeldRow(row[0], row[7], bool(row[1]), row[2], self.head_of(row[3]), body)
+        body, given = (b"" if data[2] is None else self._content(*data) for data in (row[4:7], row[10:13]))
+        release = None if row[8] is None else Release(row[8])
+        return HeldRow(row[0], row[7], bool(row[1]), row[2], self.head_of(row[3]), body, release, row[9] or "{}", given)
+
+    def job_owner(self, answer_id: str) -> str:
+        """The session, by its id, that began the job which its provider knows by that name; empty: none did."""
+        row = self._one("job_owner", (answer_id,))
+        return "" if row is None else str(row[0])
 
     def deletion(self, session: int, answer_id: str, run: str = "") -> Deletion | None:
         """Whether that answer was deleted at its provider, as a run of that name sees it."""

@@ -21,6 +21,7 @@ from agentstate.core.model import (
     SessionStatus,
     Shape,
     State,
+    ToolCall,
     Verdict,
 )
 
@@ -122,6 +123,20 @@ class NewApproval(NamedTuple):
     reason: str = ""
 
 
+class Reopened(NamedTuple):
+    """An approval that is asked again before it was used. ``reason``: why; ``anew``: what was said so far does not
+    count any more; the rest as in ``NewApproval``."""
+
+    id: str
+    rule: str
+    reason: str = ""
+    quorum: int = 1
+    approvers: tuple[str, ...] = ()
+    expires_at: float | None = None
+    anew: bool = False
+    messages: tuple[Message, ...] = ()
+
+
 class Message(NamedTuple):
     """A message for one target's outbox. ``alert``: the message's id, equal for all targets; ``payload``: JSON."""
 
@@ -170,13 +185,15 @@ class Invoked(NamedTuple):
 
 class Released(NamedTuple):
     """What agents are given of a step that was held: ``body``, or what was received where that is ``None``; ``said``:
-    what the agent or the model is told of a refusal, as JSON. ``invoked``: the calls that are left of it."""
+    what the agent or the model is told of a refusal, as JSON. ``invoked``: the calls that are left of it. ``job``: it
+    is the end of a job that was held, not the step's own answer."""
 
     step: int
     mode: Release
     body: bytes | None = None
     said: str = "{}"
     invoked: tuple[Invoked, ...] = ()
+    job: bool = False
 
 
 class Begun(NamedTuple):
@@ -190,7 +207,7 @@ class Begun(NamedTuple):
 class Ending(NamedTuple):
     """How an attempt ended. ``body``: the bytes received; ``released``: they are what agents are given, unless a
     release says otherwise; ``job``: they say that the provider works on the answer. ``asked``: what people must decide
-    before anything of it is given."""
+    before anything of it is given; ``names``: under which the provider keeps it then."""
 
     session: int
     step: int
@@ -208,11 +225,12 @@ class Ending(NamedTuple):
     invoked: tuple[Invoked, ...] = ()
     asked: tuple[NewApproval, ...] = ()
     messages: tuple[Message, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedJob:
-    """How a job that a provider ran in the background ended. ``answer_id``: its name there; ``head``: headers."""
+    """How a job in the background ended. ``answer_id``: its provider's name for it; the rest as in ``Ending``."""
 
     session: int
     answer_id: str
@@ -223,11 +241,17 @@ class FinishedJob:
     usage: str = ""
     cost: float | None = None
     failed: bool = False
+    calls: tuple[ToolCall, ...] = ()
+    invoked: tuple[Invoked, ...] = ()
+    asked: tuple[NewApproval, ...] = ()
+    messages: tuple[Message, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRow:
-    """An answer that its provider holds. ``job``: its step's answer is a job; ``body``: how that ended, else empty."""
+    """An answer that its provider holds. ``job``: its step's answer is a job; ``body``: how that ended, else empty;
+    ``release``, ``said``: as in ``AnswerRow``, of that end; ``amended``: what agents are given in its place."""
 
     step: int
     number: int
@@ -235,6 +259,14 @@ class HeldRow:
     status: int
     head: bytes
     body: bytes
+    release: Release | None = None
+    said: str = "{}"
+    amended: bytes = b""
+
+    @property
+    def given(self) -> bytes:
+        """The end of a job as agents are given it, once they may be."""
+        return self.amended or self.body
 
 
 class AnswerRow(NamedTuple):

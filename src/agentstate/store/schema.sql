@@ -146,6 +146,7 @@ create table held (                                -- answers that their provide
     primary key (session, id)
 ) strict, without rowid;
 create index held_step on held (step);
+create index held_job on held (id) where job = 1;
 
 create table deleted (                             -- jobs that were deleted at their provider, by which run
     session     integer not null,
@@ -208,6 +209,21 @@ create table release (                             -- what agents are given of a
     said        text    not null default '{}',     -- of a refusal: what the agent or the model is told, as JSON
     at          real    not null
 ) strict;
+
+create table job_release (                         -- what agents are given of a job whose end was held
+    step        integer primary key,
+    id          text    not null,                  -- the provider's name for it
+    mode        text    not null,                  -- as in release
+    body        integer,                           -- blob: the answer as it is given; null: as it was received
+    said        text    not null default '{}',
+    at          real    not null
+) strict;
+
+create table withheld (                            -- names under which providers keep answers that were held
+    name        text    not null,                  -- of the answer, or of the conversation that it is a part of
+    step        integer not null,
+    primary key (name, step)
+) strict, without rowid;
 
 create table approver (
     id          integer primary key,

@@ -143,8 +143,14 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
     decisions.add_invocations(conn, counters, ending.step, ending.invoked)
     if ending.asked:
         conn.execute(_SQL["withhold"], (ending.step, clock.now()))
+        ask_people(conn, counters, ending.step, ending)
+
+
+def ask_people(conn: sqlite3.Connection, counters: Counters, step: int, ending: Ending | FinishedJob) -> None:
+    """What people must decide about an answer, and the names by which nobody else may look it up meanwhile."""
+    conn.executemany(_SQL["name_withheld"], [(name, step) for name in ending.names])
     for asked in ending.asked:
-        decisions.ask(conn, counters, ending.session, ending.step, asked)
+        decisions.ask(conn, counters, ending.session, step, asked)
 
 
 def hold_step(conn: sqlite3.Connection, counters: Counters, new: NewStep) -> Begun:
@@ -182,15 +188,24 @@ def refuse_step(conn: sqlite3.Connection, counters: Counters, ending: Ending, mo
 
 
 def finish_job(conn: sqlite3.Connection, counters: Counters, job: FinishedJob) -> None:
-    """A job ended; the first news of that stays."""
+    """A job ended; the first news of that stays, and only then are people asked about its calls."""
     codec, head = bodies.packed(job.head)
     values = {
         "session": job.session, "id": job.answer_id, "status": job.status, "head": bytes([codec]) + head,
         "body": bodies.put_body(conn, counters, job.body), "now": clock.now(),
     }  # fmt: skip
     row = conn.execute(_SQL["finish_job"], values).fetchone()
-    if row is not None:
-        price = {"step": row[0], "model": job.model, "usage": job.usage, "cost": job.cost}
-        conn.execute(_SQL["price_job"], price)
-        if job.failed:  # a later run asks anew, as after any failed attempt
-            conn.execute(_SQL["fail_job"], {"step": row[0]})
+    if row is None:
+        return
+    step = row[0]
+    conn.execute(_SQL["price_job"], {"step": step, "model": job.model, "usage": job.usage, "cost": job.cost})
+    if job.failed:  # a later run asks anew, as after any failed attempt
+        conn.execute(_SQL["fail_job"], {"step": step})
+        return
+    for call in job.calls:
+        conn.execute(_SQL["add_call"], (step, call.choice, call.index, call.call_id, call.name))
+    decisions.add_invocations(conn, counters, step, job.invoked)
+    if job.asked:
+        conn.execute(_SQL["withhold_job"], {"step": step, "id": job.answer_id, "now": clock.now()})
+        ask_people(conn, counters, step, job)
+    decisions.tell(conn, job.messages, clock.now())

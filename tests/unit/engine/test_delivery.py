@@ -508,7 +508,7 @@ async def ask(place: Place) -> NewApproval:
     assert run is not None
     call = OpenAIChat().parse("POST", "chat/completions", BODY)
     asked = place.parts.gate.question_of_request(place.parts.gate.place_of(session), session.head, call)
-    told = place.parts.gate.messages_of_request("s", asked)
+    told = place.parts.gate.messages("s", asked)
     step = NewStep(
         session.id, session.head, run.id, "model", "openai", call, fingerprint.of(call), asked=asked, messages=told
     )

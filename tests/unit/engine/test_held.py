@@ -9,10 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from agentstate.core.model import Shape, State
+from agentstate.core.model import Shape, State, Verdict
 from agentstate.dialects import registry
 from agentstate.engine import held, jobs
 from agentstate.engine.core import Parts
+from agentstate.engine.looks import QUEUED, Followed, Look
+from agentstate.engine.state import Floating
 from agentstate.errors import UpstreamInvalid
 from agentstate.store.rows import AnswerRow, HeldRow
 
@@ -58,34 +60,33 @@ def _followed(monkeypatch: pytest.MonkeyPatch, limit: float, look: Any) -> list[
         nonlocal now
         now += seconds
 
-    async def seen(parts: Parts, job: jobs.Followed) -> Any:
+    async def seen(parts: Parts, job: Followed) -> Look:
         looks.append(now)
         assert len(looks) < 1000, "the job is looked at for ever"
-        return look()
+        return cast(Look, look())
 
     monkeypatch.setattr(jobs, "asyncio", SimpleNamespace(sleep=wait))
     monkeypatch.setattr(jobs, "clock", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(jobs, "_look", seen)
+    monkeypatch.setattr(jobs, "look", seen)
     settings = SimpleNamespace(replay=SimpleNamespace(follow_jobs_s=limit))
     journal = SimpleNamespace(read=SimpleNamespace(deletion=lambda session, answer_id: None))
-    parts = cast(Parts, SimpleNamespace(settings=settings, closing=False, journal=journal))
+    parts = cast(Parts, SimpleNamespace(settings=settings, closing=False, journal=journal, floating=Floating()))
     call = registry.BY_NAME["openai_responses"].parse("POST", "responses", b'{"background":true,"input":"x"}')
     dialect = registry.BY_NAME["openai_responses"]
-    job = jobs.Followed(1, "s", "resp_1", call, dialect, cast(Any, SimpleNamespace(name="p")), "/v1/responses", [])
+    job = Followed(1, "s", "resp_1", call, dialect, cast(Any, SimpleNamespace(name="p")), "/v1/responses", [])
     asyncio.run(jobs.follow(parts, job))
     return looks
 
 
-def _queued() -> tuple[int, list[tuple[str, str]], bytes]:
-    body = {"object": "response", "id": "resp_1", "status": "queued", "model": "m", "output": []}
-    return 200, [], json.dumps(body).encode()
+def _queued() -> Look:
+    return Look(200, [], b"{}", Verdict(finish=QUEUED))
 
 
 def _too_large() -> Any:
     raise UpstreamInvalid("the provider's answer is larger than 9 bytes (server.max_answer_bytes)")
 
 
-@pytest.mark.parametrize("look", [_queued, _too_large, lambda: (500, [], b"{}")])
+@pytest.mark.parametrize("look", [_queued, _too_large, lambda: Look(500, [], b"{}")])
 def test_job_that_does_not_end_is_looked_at_ever_more_rarely_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch, look: Any
 ) -> None:
@@ -100,4 +101,4 @@ def test_job_that_does_not_end_is_looked_at_ever_more_rarely_and_not_for_ever(
 def test_job_that_its_provider_does_not_know_any_more_is_looked_at_once(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    assert len(_followed(monkeypatch, 3600, lambda: (status, [], b"{}"))) == 1
+    assert len(_followed(monkeypatch, 3600, lambda: Look(status, [], b"{}"))) == 1

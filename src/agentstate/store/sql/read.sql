@@ -114,15 +114,25 @@ where s.id = ?;
 -- name: run_of
 select run from step where id = ?;
 
--- name: has_amended
-select 1 from release r join step s on s.id = r.step where s.session = ? and r.body is not null limit 1;
-
 -- name: retold
 select r.step, s.branch, s.number, r.mode from release r join step s on s.id = r.step
 where s.session = ? and (r.mode = 'continue' or (r.body is not null and r.mode in ('answer', 'message'))) order by s.number;
 
 -- name: has_withheld
-select 1 from release r join step s on s.id = r.step where s.session = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
+select 1 from (select step, mode, body from release union all select step, mode, body from job_release) r
+join step s on s.id = r.step where s.session = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
+
+-- name: withholds_in
+select 1 from (select step, mode, body from release union all select step, mode, body from job_release) r
+join step s on s.id = r.step where s.dialect = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
+
+-- name: was_withheld
+select 1 from withheld where name = ? limit 1;
+
+-- name: withheld_as
+select 1 from withheld w
+join (select step, mode, body from release union all select step, mode, body from job_release) r on r.step = w.step
+where w.name = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
 
 -- name: labels
 select name from label where session = ? order by name;
@@ -229,9 +239,18 @@ where (:before = 0 or id < :before)
 order by id desc limit :limit;
 
 -- name: held
-select h.step, h.job, h.status, h.head, b.codec, b.size, b.data, s.number
+select h.step, h.job, h.status, h.head, b.codec, b.size, b.data, s.number, j.mode, j.said, g.codec, g.size, g.data
 from held h join step s on s.id = h.step left join blob b on b.id = h.body
+left join job_release j on j.step = h.step and j.id = h.id and h.job = 1 left join blob g on g.id = j.body
 where h.session = ? and h.id = ?;
+
+-- name: job_owner
+select t.key from held h join session t on t.id = h.session where h.id = ? and h.job = 1 order by h.session limit 1;
+
+-- name: job_end
+select j.id, h.status, h.head, b.codec, b.size, b.data
+from job_release j join step s on s.id = j.step join held h on h.session = s.session and h.id = j.id
+join blob b on b.id = h.body where j.step = ?;
 
 -- name: deletion
 select max(upto), max(run = :run), max(status < 300) from deleted where session = :session and id = :id;

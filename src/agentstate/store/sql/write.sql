@@ -117,8 +117,11 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: reopen
 update approval set state = 'pending', effective = null, decided_by = '', reason = '', decided_at = null, rule = :rule,
-                    quorum = :quorum, approvers = :approvers
+                    quorum = :quorum, approvers = :approvers, expires_at = :expires
 where id = :id and state in ('approved', 'edited');
+
+-- name: drop_votes
+delete from vote where approval = ?;
 
 -- name: vote
 insert into vote (approval, approver, action, arguments, reason, at) values (?, ?, ?, ?, ?, ?)
@@ -143,6 +146,15 @@ insert into release (step, mode, at) values (?, 'held', ?);
 
 -- name: release
 update release set mode = :mode, body = :body, said = :said, at = :now where step = :step and mode = 'held';
+
+-- name: withhold_job
+insert into job_release (step, id, mode, at) values (:step, :id, 'held', :now);
+
+-- name: release_job
+update job_release set mode = :mode, body = :body, said = :said, at = :now where step = :step and mode = 'held';
+
+-- name: name_withheld
+insert into withheld (name, step) values (?, ?) on conflict do nothing;
 
 -- name: refuse
 insert into release (step, mode, said, at) values (:step, :mode, :said, :now);
