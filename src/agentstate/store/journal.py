@@ -24,6 +24,7 @@ from agentstate.core.model import RunState, SessionStatus, State
 from agentstate.errors import Conflict, StoreError, StoreReadOnly
 from agentstate.store import decisions, transactions
 from agentstate.store.counters import Counters
+from agentstate.store.effects import Effects
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
 from agentstate.store.reader import Reader
@@ -36,7 +37,7 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal:
+class Journal(Effects):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:
