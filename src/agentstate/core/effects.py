@@ -83,8 +83,15 @@ class Holder(NamedTuple):
     alive: bool | None = None
 
 
+THE_PROXY = Holder()
+
+
 def decide(
-    ask: Ask, run: int, entries: Iterable[Entry], asker: Holder = Holder(), holders: Mapping[int, Holder] | None = None
+    ask: Ask,
+    run: int,
+    entries: Iterable[Entry],
+    asker: Holder = THE_PROXY,
+    holders: Mapping[int, Holder] | None = None,
 ) -> replay.Decision:
     """What to do with a call of ``run``. ``holders``: who executes those entries that are claimed, by step.
 
@@ -94,11 +101,7 @@ def decide(
     if ask.mode is ReplayMode.OFF:
         return Execute()
     known = holders or {}
-    seen = [
-        _as_tool(entry)
-        for entry in entries
-        if not _another(entry, run, asker, known.get(entry.step, Holder()))
-    ]  # fmt: skip
+    seen = [_as_tool(entry) for entry in entries if not _another(entry, asker, known.get(entry.step, THE_PROXY))]
     return replay.decide(ask, run, seen)
 
 
@@ -110,9 +113,12 @@ def _as_tool(entry: Entry) -> Entry:
     return entry
 
 
-def _another(entry: Entry, run: int, asker: Holder, holder: Holder) -> bool:
-    """Whether the entry is an equal call that somebody executes now beside the asker, so that this is another one."""
-    if not entry.mine or entry.live or not holder.process or entry.state not in (State.IN_FLIGHT, State.INTERRUPTED):
+_UNDER_WAY = frozenset({State.HELD, State.IN_FLIGHT, State.INTERRUPTED})
+
+
+def _another(entry: Entry, asker: Holder, holder: Holder) -> bool:
+    """Whether the entry is an equal call that somebody makes now beside the asker, so that this is another one."""
+    if not entry.mine or entry.live or not holder.process or entry.state not in _UNDER_WAY:
         return False
     if holder.process == asker.process:
         return holder.sending != asker.sending

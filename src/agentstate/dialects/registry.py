@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from agentstate.core.model import Call
+from agentstate.dialects import function, mcp
 from agentstate.dialects.anthropic_answer import anthropic_error
 from agentstate.dialects.anthropic_messages import AnthropicMessages
 from agentstate.dialects.base import Dialect, openai_error
@@ -48,6 +50,9 @@ _BY_PATH: dict[str, Dialect] = {
 _OF_GEMINI: dict[str, Dialect] = {name: _GEMINI for name in GENERATE} | {name: _PURE_GEMINI for name in PURE_OF_GEMINI}
 BY_NAME: dict[str, Dialect] = {dialect.name: dialect for dialect in (*_BY_PATH.values(), *_OF_GEMINI.values())}
 
+# Calls of tools are steps as well; they are no questions to a provider.
+_TOOL_CALLS: dict[str, Callable[[str, str, bytes], Call]] = {mcp.NAME: mcp.parse, function.NAME: function.parse}
+
 # First parts of paths that belong to one kind of provider alone; all others go to an OpenAI-style one.
 _FIRST = {"messages": "anthropic", "complete": "anthropic", "api": "ollama", "tunedModels": "gemini"}
 _VERSION = re.compile(r"v\d+\w+(?:/|$)|upload/v\d")  # v1beta, v1alpha: only Gemini's paths have one
@@ -74,6 +79,12 @@ def for_path(method: str, path: str) -> Dialect | None:
     if found is None and (operation := gemini_operation(path)) is not None:
         return _OF_GEMINI.get(operation[1])
     return found
+
+
+def parse(dialect: str, method: str, path: str, body: bytes) -> Call:
+    """A recorded step's request, read again."""
+    of_tool = _TOOL_CALLS.get(dialect)
+    return of_tool(method, path, body) if of_tool is not None else BY_NAME[dialect].parse(method, path, body)
 
 
 def provider_kind(path: str, headers: Iterable[tuple[str, str]] = ()) -> str:

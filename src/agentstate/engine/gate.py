@@ -149,6 +149,7 @@ class Gate:
 
     def look(self, step: int) -> None:
         """Settle a step, if all is decided, in a task of the process."""
+        self._parts.floating.decided(step)  # a call of a tool that waits
         if step not in self._settling:
             task = self._parts.tasks.start(f"settle step {step}", self.settle(step))
             self._settling[step] = task

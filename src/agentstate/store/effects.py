@@ -134,9 +134,9 @@ def _claim(
         begun = transactions.send_held(conn, new, step)
     else:
         begun = transactions.begin_attempt(conn, counters, step, was, new)
-    occurrence, key = conn.execute(_SQL["effect_of"], (step,)).fetchone()
+    occurrence, key, branch = conn.execute(_SQL["effect_of"], (step,)).fetchone()
     if was is State.HELD:  # a person may have edited the arguments
-        key = effects.key_of(effect.session, new.branch, effect.server, effect.tool, effect.arguments, occurrence)
+        key = effects.key_of(effect.session, branch, effect.server, effect.tool, effect.arguments, occurrence)
     values = {
         "step": step, "class": effect.kind, "key": key, "holder": effect.holder, "owner": effect.owner,
         "sending": effect.sending, "settled": effect.settled,

@@ -206,7 +206,7 @@ update effect set class = :class, key = :key, arguments = :arguments, holder = :
 where step = :step;
 
 -- name: effect_of
-select e.occurrence, e.key from effect e where e.step = ?;
+select e.occurrence, e.key, s.branch from effect e join step s on s.id = e.step where e.step = ?;
 
 -- name: regrant
 update effect set holder = :holder, owner = :owner, sending = :sending where step = :step;
