@@ -69,6 +69,15 @@ class EffectsCounter:
         """Until somebody waits at the point."""
         assert ask(self.url, "/reached", {"name": point}), f"nobody came to {point!r}"
 
+    def reset(self) -> None:
+        """Nothing was done, and nobody is to wait anywhere."""
+        ask(self.url, "/reset", {})
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits at a point."""
+        return bool(ask(self.url, "/busy"))
+
     @property
     def effects(self) -> list[dict[str, Any]]:
         """All of them, in order."""
@@ -114,6 +123,11 @@ class _State:
                 self.armed.add(body["name"])
             elif path == "/open":
                 self.armed.discard(body["name"])
+            elif path == "/busy":
+                return self.waiting.total() > 0
+            elif path == "/reset":
+                self.effects.clear()
+                self.armed.clear()
             self.news.notify_all()
             return self.effects
 

@@ -88,9 +88,9 @@ if __name__ == "__main__":
     spelled = sys.argv[1]
     wanted: Any = spelled
     if spelled.startswith("["):
-        from mcp import StdioServerParameters
-
         import os
+
+        from mcp import StdioServerParameters
 
         command = json.loads(spelled)
         wanted = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))

@@ -26,6 +26,7 @@ CALL = "tools/call"
 LIST = "tools/list"
 KEY_META = "io.agentstate/idempotency-key"
 PARAM_HEADER = "mcp-param-"
+_VERSION_META = "io.modelcontextprotocol/protocolVersion"
 _INTERNAL = -32603  # the only code of JSON-RPC that is left for faults of a server
 _INVALID = -32600
 _MOST_DEPTH = 20  # of the schema that is searched for header annotations
@@ -35,8 +36,9 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Message(NamedTuple):
-    """What a client posts. ``method``: empty for an answer of the client's own; ``name`` and ``arguments`` (an object
-    or a fault): of a tool call. ``token``: under which it wants progress; ``None``: it does not."""
+    """What a client posts. ``method``: empty for an answer of the client's own; ``name`` and ``arguments``: of a tool
+    call. ``token``: under which it wants progress; ``None``: it does not; ``stateless``: it speaks a revision without
+    sessions, in which every result names its type."""
 
     body: bytes
     method: str
@@ -44,6 +46,7 @@ class Message(NamedTuple):
     name: str = ""
     arguments: dict[str, Any] = {}  # noqa: RUF012 - never changed
     token: str | int | None = None
+    stateless: bool = False
 
     @property
     def is_call(self) -> bool:
@@ -51,11 +54,13 @@ class Message(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """A tool as its server lists it. ``schema``: JSON text."""
+    """A tool as its server lists it. ``schema``: of its arguments, JSON text; ``output``: of what its results hold for
+    programs; ``None``: they need not hold anything."""
 
     name: str
-    hints: Hints
-    schema: str
+    hints: Hints = Hints()
+    schema: str = ""
+    output: dict[str, Any] | None = None
 
 
 def read(body: bytes) -> Message:
@@ -89,7 +94,7 @@ def _call(body: bytes, value: dict[str, Any]) -> Message:
         raise BadRequest("the _meta of a tool call must be an object")
     token = (meta or {}).get("progressToken")
     known = token if isinstance(token, str | int) and not isinstance(token, bool) else None
-    return Message(body, CALL, ident, params["name"], arguments or {}, known)
+    return Message(body, CALL, ident, params["name"], arguments or {}, known, _VERSION_META in (meta or {}))
 
 
 def _strict(body: bytes) -> Any:
@@ -216,9 +221,13 @@ def failed(outcome: bytes) -> bool:
     return "error" in value or value["result"].get("isError") is True
 
 
-def response(ident: Any, outcome: bytes) -> bytes:
-    """A kept outcome as the answer to the request ``ident``."""
-    return b'{"jsonrpc":"2.0","id":' + msgspec.json.encode(ident) + b"," + outcome[1:]
+def response(message: Message, outcome: bytes) -> bytes:
+    """A kept outcome as the answer to a request, whichever revision it was recorded under."""
+    if message.stateless:
+        kept = _fields.decode(outcome)
+        if "result" in kept and "resultType" not in (result := _fields.decode(kept["result"])):
+            outcome = msgspec.json.encode({"result": result | {"resultType": msgspec.Raw(b'"complete"')}})
+    return b'{"jsonrpc":"2.0","id":' + msgspec.json.encode(message.id) + b"," + outcome[1:]
 
 
 def refusal(text: str) -> bytes:
@@ -228,14 +237,24 @@ def refusal(text: str) -> bytes:
     return msgspec.json.encode({"result": {"content": content, "isError": True, "resultType": "complete"}})
 
 
-def of_person(value: Any) -> bytes:
-    """The outcome that a person, or a probe, gave: a whole result where it looks like one, else its content."""
+def of_person(tool: str, value: Any, output: dict[str, Any] | None = None) -> bytes:
+    """The outcome of a call that ran, as a person or a probe knows it: a whole result where it looks like one, else its
+    content. ``value`` ``None``: not known. ``output``: as in ``Offered``; clients refuse results that do not have it.
+    """
     if isinstance(value, dict) and isinstance(value.get("content"), list):
         return msgspec.json.encode({"result": value})
+    if value is None:
+        value, known = f"The call of {tool} ran; its result is not known.", False
+    else:
+        known = True
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": False, "resultType": "complete"}
     if isinstance(value, dict):
         result["structuredContent"] = value
+    elif output is not None and known and list(output.get("properties") or ()) == ["result"]:
+        result["structuredContent"] = {"result": value}
+    elif output is not None:
+        result["isError"] = True  # the only kind of result of such a tool that may hold a text alone
     return msgspec.json.encode({"result": result})
 
 
@@ -283,8 +302,11 @@ def offered(answer: bytes, streamed: bool) -> Iterator[Offered]:
         tools = result.get("tools") if isinstance(result, dict) else None
         for tool in tools if isinstance(tools, list) else ():
             if isinstance(tool, dict) and isinstance(tool.get("name"), str):
-                schema = tool.get("inputSchema")
-                yield Offered(tool["name"], _hints(tool.get("annotations")), json.dumps(schema) if schema else "")
+                schema, output = tool.get("inputSchema"), tool.get("outputSchema")
+                yield Offered(
+                    tool["name"], _hints(tool.get("annotations")), json.dumps(schema) if schema else "",
+                    output if isinstance(output, dict) else None,
+                )  # fmt: skip
 
 
 def _messages(answer: bytes, streamed: bool) -> Iterator[bytes]:

@@ -68,7 +68,7 @@ class Listener:
     def finish(self, outcome: bytes, headers: Headers, how: Outcome) -> None:
         """What the call came to; it is in the journal."""
         kept = [pair for pair in live_headers(headers) if pair[0].lower() != "content-type"]
-        self._end(mcp.response(self._message.id, outcome), 200, [*kept, _JSON, *self._told(how)])
+        self._end(mcp.response(self._message, outcome), 200, [*kept, _JSON, *self._told(how)])
 
     def relay(self, status: int, headers: Headers, body: bytes) -> None:
         """The server, or what stands before it, refused the request itself."""
@@ -83,7 +83,7 @@ class Listener:
         except ValueError:
             outcome = None
         if outcome is not None:
-            return mcp.response(self._message.id, outcome)
+            return mcp.response(self._message, outcome)
         text = body[:300].decode("utf-8", "replace")
         return mcp.error(self._message.id, UpstreamFault(f"the MCP server answered with status {status}: {text}"))
 

@@ -84,9 +84,10 @@ class McpCalls:
         print_ = fingerprint.of(call)
         session, run = await self.tools.whose(request, print_)
         listed = self.tools.offered.get((server.name, message.name))
+        known = listed or mcp.Offered(message.name)
         asked = AskedCall(
             request, call, print_, session, run, server.name, message.name, message.arguments,
-            listed.hints if listed else None, listed.schema if listed else "",
+            listed.hints if listed else None, known.schema, known.output,
         )  # fmt: skip
         decision = self.tools.decide(asked)
         if isinstance(decision, Replay):
@@ -114,7 +115,7 @@ class McpCalls:
             close(False)
             raise
         headers = [("content-type", "application/json"), *asked.told(Outcome.REPLAY, known.number, True).headers()]
-        return Answer(200, headers, mcp.response(message.id, known.outcome), close=close)
+        return Answer(200, headers, mcp.response(message, known.outcome), close=close)
 
     async def _attend(
         self, asked: AskedCall, work: Work, message: mcp.Message, streams: bool, how: Outcome, step: int | None = None

@@ -63,6 +63,7 @@ class AskedCall:
     arguments: dict[str, Any]
     hints: Hints | None = None
     schema: str = ""
+    output: dict[str, Any] | None = None
     asker: Holder = effects.THE_PROXY
     owner: str = ""
 
@@ -340,7 +341,7 @@ class Tools:
     def told_by(self, asked: AskedCall, value: Any) -> bytes:
         """The outcome of a call that ran, as a person or a probe knows it."""
         if asked.call.dialect == mcp.NAME:
-            return mcp.of_person(f"The call of {asked.tool} ran; its result is not known." if value is None else value)
+            return mcp.of_person(asked.tool, value, asked.output)
         return function.result(value)
 
     # --- parts of it ---

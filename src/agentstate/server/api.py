@@ -18,10 +18,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agentstate import __version__
+from agentstate.core.approval import Person, Role
 from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions, found, summary
+from agentstate.engine.settling import settle
 from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server import auth
+from agentstate.server.effects import effect_view, settled_view
 from agentstate.server.errors import rendered
 from agentstate.server.views import detail_view, run_view, session_view
 from agentstate.store.reader import Reader
@@ -52,6 +55,8 @@ class Api:
                 Route(at + "/runs", self._guarded(self._begin_run), methods=["POST"]),
                 Route(at + "/runs/{run}/end", self._guarded(self._end_run), methods=["POST"]),
                 Route(at + "/runs/{run}", self._guarded(self._run), methods=["GET"]),
+                Route(at + "/effects", self._guarded(self._effects), methods=["GET"]),
+                Route("/api/approvals/{id}/settle", self._guarded(self._settle), methods=["POST"]),
                 Route(at, self._guarded(self._detail), methods=["GET"]),
                 Route("/{rest:path}", _unknown),
             ],
@@ -150,6 +155,23 @@ class Api:
             raise BadRequest("exit_code must be a whole number or null")
         row = await self._sessions.end_run(request.path_params["id"], request.path_params["run"], code)
         return _json(run_view(summary(self._parts.journal.read, row)))
+
+    async def _effects(self, request: Request) -> Response:
+        key = request.path_params["id"]
+
+        def work(reader: Reader) -> list[dict[str, Any]]:
+            return [effect_view(reader, effect) for effect in reader.effects(found(reader, key).id)]
+
+        return _json(await self._reading(work))
+
+    async def _settle(self, request: Request) -> Response:
+        body = await _body(request)
+        outcome, reason = body.get("outcome"), body.get("reason", "")
+        if not isinstance(outcome, str) or not isinstance(reason, str):
+            raise BadRequest('send {"outcome": "ran", "result": …}, or did_not_run, or abort')
+        person = Person("admin", Role.ADMIN)
+        row = await settle(self._parts, request.path_params["id"], outcome, person, body.get("result"), reason)
+        return _json(settled_view(row))
 
     async def _run(self, request: Request) -> Response:
         row = self._sessions.run(request.path_params["id"], request.path_params["run"])

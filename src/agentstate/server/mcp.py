@@ -87,7 +87,7 @@ class McpPlane:
         held = "denied" if ruling.action is Action.DENY else "held for a person"
         why = f"The call of {message.name} was refused: it is {held} ({ruling.why}), and this address names no session."
         headers: Headers = [("content-type", "application/json"), *Told(Outcome.LIVE).headers()]
-        return Answer(200, headers, mcp.response(message.id, mcp.refusal(why)))
+        return Answer(200, headers, mcp.response(message, mcp.refusal(why)))
 
     async def _pass(
         self,

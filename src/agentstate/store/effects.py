@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from agentstate import clock
 from agentstate.core import effects, lifecycle
@@ -19,6 +19,7 @@ from agentstate.store.counters import Counters
 from agentstate.store.rows import Begun, Ending, Message, NewApproval, NewStep
 from agentstate.store.sqlite import named
 
+T = TypeVar("T")
 _SQL = named("write.sql")
 
 
@@ -63,11 +64,11 @@ class Effects:
     async def _write(
         self,
         name: str,
-        work: Callable[[sqlite3.Connection], Any],
+        work: Callable[[sqlite3.Connection], T],
         durable: bool = True,
         then: Callable[[], None] | None = None,
         size: int = 0,
-    ) -> Any:
+    ) -> T:
         raise NotImplementedError
 
     def _began(self, new: NewStep) -> None:
@@ -80,7 +81,7 @@ class Effects:
         state. Raises ``StepTaken`` when its state has changed."""
         if was is not None:
             lifecycle.move_step(was, State.IN_FLIGHT)
-        return await self._write(  # type: ignore[no-any-return]
+        return await self._write(
             "claim",
             lambda conn: _claim(conn, self._counters, new, effect, step, was),
             then=lambda: self._began(new),
@@ -100,9 +101,7 @@ class Effects:
             _add_effect(conn, self._counters, new, effect, begun)
             return begun
 
-        return await self._write(  # type: ignore[no-any-return]
-            "hold_call", work, then=lambda: self._began(new), size=len(new.call.body)
-        )
+        return await self._write("hold_call", work, then=lambda: self._began(new), size=len(new.call.body))
 
     async def doubt(self, session: int, step: int, asked: NewApproval, messages: tuple[Message, ...]) -> None:
         """It is not known whether a call was made, and a person is asked."""
@@ -119,7 +118,7 @@ class Effects:
     async def keep_result(self, kept: Kept) -> bool:
         """What a call came to; false: that was known already, and says the same. Raises ``Conflict`` where another
         result is known, or the attempt is not the last one."""
-        return await self._write(  # type: ignore[no-any-return]
+        return await self._write(
             "keep_result", lambda conn: _keep(conn, self._counters, kept), size=len(kept.ending.body)
         )
 
