@@ -201,7 +201,7 @@ class Tools:
             self._begun(live, Begun(step, effect.number, effect.attempt))
             return await self.doubted(asked, live, waiting)
         if todo is After.GRANT and effect.state is State.IN_FLIGHT:
-            await self.parts.journal.regrant(self._effect(asked), step)
+            await self.parts.journal.regrant(step, asked.asker.process, asked.owner, asked.asker.sending)
             self._begun(live, Begun(step, effect.number, effect.attempt))
             return Leave(Begun(step, effect.number, effect.attempt), effect.key, _edited(asked, effect.arguments))
         return await self._again(asked, effect, live)

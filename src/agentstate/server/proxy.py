@@ -23,6 +23,7 @@ from agentstate.errors import AgentStateError, ApprovalUnavailable, BodyTooLarge
 from agentstate.providers.client import Headers, Reply
 from agentstate.server import auth, hints
 from agentstate.server.address import bare_path, read_path, read_request
+from agentstate.server.claims import ClaimPlane, is_claim
 from agentstate.server.errors import rendered
 from agentstate.server.mcp import McpPlane, is_mcp
 from agentstate.server.protocol import send_whole
@@ -47,6 +48,7 @@ class Proxy:
         self._answering = Answering(parts)
         self._tools = Tools(parts)
         self._mcp = McpPlane(parts, self._tools)
+        self._claims = ClaimPlane(self._tools)
         self._keys = tuple(key.get_secret_value() for key in parts.settings.server.agent_keys)
         self._most = parts.settings.server.max_body_bytes
         self._known = hints.enabled(parts.settings.hints)
@@ -84,6 +86,10 @@ class Proxy:
         request = read_request(
             scope["method"], address, scope["query_string"].decode("latin-1"), headers, body, connection, self._known
         )
+        if is_claim(request):
+            answer = await _while_connected(request.connection, self._claims.answer(request))
+            await _deliver(scope, send, connection, answer)
+            return
         if is_mcp(request.normal):
             await self._answer_mcp(scope, request, send)
             return

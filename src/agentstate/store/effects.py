@@ -88,9 +88,10 @@ class Effects:
             size=len(new.call.body),
         )
 
-    async def regrant(self, effect: NewEffect, step: int) -> None:
-        """The process that has claimed a call asks once more, before it began."""
-        values = {"step": step, "holder": effect.holder, "owner": effect.owner, "sending": effect.sending}
+    async def regrant(self, step: int, holder: str = "", owner: str = "", sending: bytes = b"") -> None:
+        """Who executes a claimed call: the process that has claimed it asks once more, before it began; or nobody does
+        any more."""
+        values = {"step": step, "holder": holder, "owner": owner, "sending": sending}
         await self._write("regrant", lambda conn: conn.execute(_SQL["regrant"], values) and None)
 
     async def hold_call(self, new: NewStep, effect: NewEffect) -> Begun:
