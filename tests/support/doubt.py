@@ -6,6 +6,7 @@ What is true, the counter of effects says. Must not guess. Invariant: every wait
 from __future__ import annotations
 
 import time
+import urllib.error
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -28,8 +29,13 @@ def until(look: Callable[[], T], what: str) -> T:
 
 
 def effects_of(proxy: Proxy, session: str) -> list[dict[str, Any]]:
-    """What the proxy says of the session's tool calls."""
-    return list(proxy.control.get(f"/api/sessions/{session}/effects"))
+    """What the proxy says of the session's tool calls; none where there is no such session yet."""
+    try:
+        return list(proxy.control.get(f"/api/sessions/{session}/effects"))
+    except urllib.error.HTTPError as error:
+        with error:
+            assert error.code == 404, error.read()
+        return []
 
 
 def question(proxy: Proxy, session: str, state: str = "in_doubt") -> dict[str, Any]:

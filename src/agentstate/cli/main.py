@@ -141,10 +141,11 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import demo, run
+    from agentstate.cli import demo, mcp, run
 
     app.command("run", context_settings=run.CONTEXT_SETTINGS)(run.command)
     app.command("demo")(demo.command)
+    app.command("mcp")(mcp.command)
 
 
 def main() -> None:

@@ -96,19 +96,21 @@ def decide(
     """What to do with a call of ``run``. ``holders``: who executes those entries that are claimed, by step.
 
     As for a model call, except where doubt would send a call twice: an equal call of an earlier run that is still
-    under way is followed, whoever reads it, and a result that perhaps did not arrive is given again.
+    under way is followed, whoever reads it, and a result that perhaps did not arrive is given again, unless its process
+    would say that it asks once more.
     """
     if ask.mode is ReplayMode.OFF:
         return Execute()
     known = holders or {}
-    seen = [_as_tool(entry) for entry in entries if not _another(entry, asker, known.get(entry.step, THE_PROXY))]
+    again = not asker.process or ask.retry > 0
+    seen = [_as_tool(entry, again) for entry in entries if not _another(entry, asker, known.get(entry.step, THE_PROXY))]
     return replay.decide(ask, run, seen)
 
 
-def _as_tool(entry: Entry) -> Entry:
+def _as_tool(entry: Entry, again: bool) -> Entry:
     if not entry.mine:
         return replace(entry, watched=False) if not entry.excluded else entry
-    if entry.lost and entry.state is State.COMPLETED:
+    if again and entry.lost and entry.state is State.COMPLETED:
         return replace(entry, cut=True)
     return entry
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from agentstate.core.model import Outcome, RunState, Shape, State, Verdict
+from agentstate.core.model import Outcome, Shape, State, Verdict
 from agentstate.core.replay import Follow, Replay
 from agentstate.dialects import function, mcp
 from agentstate.engine.core import Parts
 from agentstate.engine.request import Request
 from agentstate.engine.tools import AskedCall, Known, Leave, Tools
 from agentstate.engine.waiting_calls import Waiting
-from agentstate.errors import BadRequest, Conflict, NotFound, StepTaken
+from agentstate.errors import Conflict, NotFound, StepTaken
 from agentstate.store.effect_reader import EffectRow
 from agentstate.store.effects import Kept
 from agentstate.store.rows import ApprovalRow, Ending
@@ -81,7 +81,10 @@ class Claims:
                 "leave for this call was given to another process meanwhile; what this one says is not taken"
             )
         if said.outcome is None:
-            await (self._abandon(effect) if said.made else self._hand_back(effect))
+            if said.made:  # in doubt, for the process itself too when it asks again
+                await self.parts.journal.abandon(effect.step)
+            else:
+                await self._hand_back(effect)
             return
         run = self.parts.journal.facts.run(session.id, request.run) if request.run else None
         of_mcp = effect.dialect == mcp.NAME
@@ -93,28 +96,13 @@ class Claims:
         await self.parts.journal.keep_result(Kept(ending, failed, given=run.id if run is not None else None))
         self.parts.floating.decided(effect.step)
 
-    async def _abandon(self, effect: EffectRow) -> None:
-        """The process gave the call up in its middle: it is in doubt, for itself too when it asks again."""
-        if effect.state is State.IN_FLIGHT:
-            await self.parts.journal.interrupt_step(effect.step)
-        await self.parts.journal.regrant(effect.step)
-
     async def _hand_back(self, effect: EffectRow) -> None:
         """The call was not made: it may be, when it is asked for again."""
         if effect.state is not State.IN_FLIGHT:
-            await self._abandon(effect)
+            await self.parts.journal.abandon(effect.step)
             return
         ending = Ending(
             effect.session, effect.step, effect.attempt, State.FAILED, 0, b"[]", b"", False, Shape(), Verdict(), 0.0,
             "the agent gave the call up before it made it",
         )  # fmt: skip
         await self.parts.journal.end_step(ending)
-
-    async def end(self, request: Request) -> None:
-        """A process that speaks for a run of its own says that it ends."""
-        session = self.parts.journal.facts.session(request.session)
-        run = self.parts.journal.facts.run(session.id, request.run) if session is not None else None
-        if session is None or run is None:
-            raise BadRequest("there is no such run")
-        if run.state is RunState.OPEN:
-            await self.parts.journal.end_run(session.id, run.id, RunState.ENDED, None)

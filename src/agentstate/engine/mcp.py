@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from agentstate import clock
 from agentstate.core import fingerprint
 from agentstate.core.effects import ToolClass
 from agentstate.core.model import Outcome, Shape, State, Verdict
@@ -24,7 +23,6 @@ from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded_to
 from agentstate.engine.listener import Listener
 from agentstate.engine.mcp_reply import Refused, read_reply
-from agentstate.engine.presence import Connection
 from agentstate.engine.request import Answer, Request
 from agentstate.engine.secrets import credentials
 from agentstate.engine.state import Live
@@ -107,7 +105,7 @@ class McpCalls:
         commit = self.parts.journal.serve(asked.session.id, run.id, step, Outcome.REPLAY.value, hint=asked.request.hint)
         floating.claim(run.id, step, commit)
         floating.reads(run.id, step, asked.request.retry)
-        close = partial(self._close, run.id, step, None, asked.request.connection)
+        close = partial(self.tools.left, run.id, step, None, asked.request.connection)
         try:
             known = self.tools.recorded(step)
             await asyncio.shield(commit)
@@ -138,15 +136,15 @@ class McpCalls:
         except BaseException:
             live.recording.leave()
             if live.step >= 0:
-                self._cut(run, live.step, connection)
+                self.tools.cut(run, live.step, connection)
             else:
-                live.left.append(lambda: self._cut(run, live.step, connection))
+                live.left.append(lambda: self.tools.cut(run, live.step, connection))
             raise
         if live.step < 0:
             live.recording.leave()
             raise listener.recording.error or AgentStateError("the call could not begin; ask again")
         self.parts.floating.reads(run, live.step, asked.request.retry)
-        close = partial(self._close, run, live.step, live, connection)
+        close = partial(self.tools.left, run, live.step, live, connection)
         try:
             if how is Outcome.JOINED:
                 commit = self.parts.journal.serve(live.session, run, live.step, how.value, hint=asked.request.hint)
@@ -159,21 +157,6 @@ class McpCalls:
         except BaseException:
             close(False)
             raise
-
-    def _close(self, run: int, step: int, live: Live | None, connection: Connection, delivered: bool) -> None:
-        """A reader has its last byte, or is gone."""
-        if live is not None:
-            live.recording.leave()
-        if self.parts.floating.read(run, step, delivered):
-            self._cut(run, step, connection)
-        elif delivered and not self.parts.journal.closed:
-            arrived = self.parts.floating.delivered
-            if (run, step) in arrived:
-                self.parts.journal.note_delivered(run, step, lambda: arrived.discard((run, step)))
-
-    def _cut(self, run: int, step: int, connection: Connection) -> None:
-        at = connection.closed_at or clock.now()
-        self.parts.floating.cut(run, step, at, self.parts.journal.note_cut(run, step, at))
 
     # --- the work ---
 

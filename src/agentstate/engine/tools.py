@@ -36,6 +36,7 @@ from agentstate.dialects import function, mcp
 from agentstate.engine import processes
 from agentstate.engine.core import Parts
 from agentstate.engine.identity import Identity
+from agentstate.engine.presence import Connection
 from agentstate.engine.probes import Probes
 from agentstate.engine.questions import doubt_of, hold_of, refusal_of
 from agentstate.engine.recording import Recording
@@ -183,6 +184,24 @@ class Tools:
             return ToolClass(effect.kind)
         return kind
 
+    # --- readers ---
+
+    def left(self, run: int, step: int, live: Live | None, connection: Connection, delivered: bool) -> None:
+        """A reader of a call's outcome, as which it was counted, has its last byte, or is gone."""
+        if live is not None:
+            live.recording.leave()
+        if self.parts.floating.read(run, step, delivered):
+            self.cut(run, step, connection)
+        elif delivered and not self.parts.journal.closed:
+            # A restart of the proxy must know that it arrived.
+            arrived = self.parts.floating.delivered
+            if (run, step) in arrived:
+                self.parts.journal.note_delivered(run, step, lambda: arrived.discard((run, step)))
+
+    def cut(self, run: int, step: int, connection: Connection) -> None:
+        at = connection.closed_at or clock.now()
+        self.parts.floating.cut(run, step, at, self.parts.journal.note_cut(run, step, at))
+
     # --- leave ---
 
     async def permit(self, asked: AskedCall, step: int | None, live: Live, waiting: Waiting) -> Leave | Known:
@@ -201,7 +220,6 @@ class Tools:
             self._begun(live, Begun(step, effect.number, effect.attempt))
             return await self.doubted(asked, live, waiting)
         if todo is After.GRANT and effect.state is State.IN_FLIGHT:
-            await self.parts.journal.regrant(step, asked.asker.process, asked.owner, asked.asker.sending)
             self._begun(live, Begun(step, effect.number, effect.attempt))
             return Leave(Begun(step, effect.number, effect.attempt), effect.key, _edited(asked, effect.arguments))
         return await self._again(asked, effect, live)

@@ -11,6 +11,7 @@ import http.client
 import json
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -38,7 +39,7 @@ class Claim:
 
 class Claims:
     """The calls of one kind. ``base``: the proxy's address with session and run; ``place``: ``tools/NAME``, or
-    ``mcp/NAME``. ``held`` is told once of each call that a person is to decide about."""
+    ``mcp/NAME``."""
 
     def __init__(self, base: str, place: str) -> None:
         parts = urlsplit(base)
@@ -51,12 +52,15 @@ class Claims:
         self._given_up = False
         self._open: http.client.HTTPConnection | None = None
 
-    def claim(self, body: dict[str, Any], held: Any = None) -> Claim | dict[str, Any]:
-        """Leave, or the outcome that the call has already. Waits for people as long as it takes.
+    def claim(
+        self, body: dict[str, Any], held: Callable[[dict[str, Any]], None] | None = None
+    ) -> Claim | dict[str, Any]:
+        """Leave, or the outcome that the call has already. Waits for people as long as it takes; ``held`` is told so
+        (the proxy's answer) every twenty seconds.
 
         Raises ``AgentStateError``; the call must not be made then.
         """
-        sending, told = ours.sending_name(), False
+        sending = ours.sending_name()
         whole = body | {"process": ours.process_name(), "sending": sending}
         retry = 0
         while True:
@@ -68,8 +72,7 @@ class Claims:
                 return dict(answer["outcome"])
             if self._given_up:
                 raise AgentStateError("the call is not wanted any more; it was not made")
-            if held is not None and not told and answer.get("approval"):
-                told = True
+            if held is not None:
                 held(answer)
 
     def report(self, claim: Claim, outcome: str) -> None:
@@ -93,10 +96,6 @@ class Claims:
         if (connection := self._open) is not None and connection.sock is not None:
             with contextlib.suppress(OSError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
-
-    def end(self) -> None:
-        """This process's own run ends. Tried once."""
-        self._tell("end", {})
 
     def _tell(self, verb: str, body: dict[str, Any]) -> None:
         with contextlib.suppress(OSError, http.client.HTTPException, AgentStateError):

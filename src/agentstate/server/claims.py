@@ -7,6 +7,8 @@ Invariant: every answer is a JSON object with a ``state``; a call is made by its
 from __future__ import annotations
 
 import json
+import re
+from functools import partial
 from hashlib import sha256
 from typing import Any
 from urllib.parse import unquote
@@ -24,7 +26,8 @@ from agentstate.errors import BadRequest
 from agentstate.providers.client import Headers
 
 _WAIT_S = 20.0  # how long a process is kept waiting before it asks again; below the shortest read timeout in use
-_VERBS = ("claim", "result", "end")
+_VERBS = ("claim", "result")
+_PROCESS = re.compile(r"\d{1,10}:\d{1,20}")
 _HINTS = {"read": Hints(read_only=True), "idempotent": Hints(idempotent=True), "once": Hints()}
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -47,9 +50,6 @@ class ClaimPlane:
         kind, name, verb = request.normal.split("/")
         if request.method != "POST":
             raise BadRequest(f"{request.method} is not offered here; use POST")
-        if verb == "end":
-            await self._claims.end(request)
-            return _told({"state": "ended"})
         said = _object(request.body)
         if verb == "result":
             await self._claims.report(request, _report(said, request.body))
@@ -63,10 +63,17 @@ class ClaimPlane:
             told = {"state": "claimed", "step": begun.step, "attempt": begun.attempt, "key": got.key,
                     "arguments": None if edited is None else json.loads(edited)}  # fmt: skip
             return _told(told, asked, begun.number)
-        return _told({"state": "done", "outcome": msgspec.Raw(got.outcome)}, asked, got.number)
+        run, step, connection = asked.run.id, got.step, request.connection
+        self._tools.parts.floating.reads(run, step, request.retry)
+        answer = _told({"state": "done", "outcome": msgspec.Raw(got.outcome)}, asked, got.number)
+        answer.close = partial(self._tools.left, run, step, None, connection)
+        return answer
 
     async def _asked(self, request: Request, kind: str, name: str, said: dict[str, Any]) -> AskedCall:
         process, sending = _text(said, "process"), _text(said, "sending")
+        agent = said.get("agent")
+        if request.connection.local and isinstance(agent, str) and _PROCESS.fullmatch(agent):
+            request.connection.speaks_as(agent)
         request = request._replace(retry=_count(said, "retry"), retry_key=sha256(sending.encode()).digest())
         message = None
         if kind == "mcp":

@@ -88,11 +88,15 @@ class Effects:
             size=len(new.call.body),
         )
 
-    async def regrant(self, step: int, holder: str = "", owner: str = "", sending: bytes = b"") -> None:
-        """Who executes a claimed call: the process that has claimed it asks once more, before it began; or nobody does
-        any more."""
-        values = {"step": step, "holder": holder, "owner": owner, "sending": sending}
-        await self._write("regrant", lambda conn: conn.execute(_SQL["regrant"], values) and None)
+    async def abandon(self, step: int) -> None:
+        """The process that executed a call gave it up in its middle: nobody knows what it came to."""
+
+        def work(conn: sqlite3.Connection) -> None:
+            conn.execute(_SQL["interrupt_attempt"], {"step": step, "now": clock.now()})
+            conn.execute(_SQL["interrupt_step"], {"step": step})
+            conn.execute(_SQL["without_holder"], (step,))
+
+        await self._write("abandon", work)
 
     async def hold_call(self, new: NewStep, effect: NewEffect) -> Begun:
         """A call waits for a person, or is refused at once by a policy; on disk before anybody is told."""

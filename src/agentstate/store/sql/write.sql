@@ -208,8 +208,8 @@ where step = :step;
 -- name: effect_of
 select e.occurrence, e.key, s.branch from effect e join step s on s.id = e.step where e.step = ?;
 
--- name: regrant
-update effect set holder = :holder, owner = :owner, sending = :sending where step = :step;
+-- name: without_holder
+update effect set holder = '', owner = '', sending = x'' where step = ?;
 
 -- name: unfinish
 update step set state = 'in_flight' where id = :step and attempts = :n and state in ('interrupted', 'held');
