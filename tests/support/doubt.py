@@ -47,8 +47,8 @@ def question(proxy: Proxy, session: str, state: str = "in_doubt") -> dict[str, A
     return until(look, f"question about a call that is {state}")
 
 
-def settle(proxy: Proxy, approval: str, outcome: str, **more: Any) -> None:
-    proxy.control.post(f"/api/approvals/{approval}/settle", {"outcome": outcome, **more})
+def settle(proxy: Proxy, session: str, step: int, outcome: str, **more: Any) -> None:
+    proxy.control.post(f"/api/sessions/{session}/effects/{step}/settle", {"outcome": outcome, **more})
 
 
 def settle_rightly(proxy: Proxy, counter: EffectsCounter, session: str, result: Any = None) -> str:
@@ -56,7 +56,7 @@ def settle_rightly(proxy: Proxy, counter: EffectsCounter, session: str, result: 
     asked = question(proxy, session)
     ran = any(one["key"] == asked["key"] for one in counter.effects)
     outcome = "ran" if ran else "did_not_run"
-    settle(proxy, asked["approval"], outcome, **({"result": result} if ran else {}))
+    settle(proxy, session, asked["step_number"], outcome, **({"result": result} if ran else {}))
     return outcome
 
 

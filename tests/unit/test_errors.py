@@ -20,6 +20,8 @@ STABLE: dict[str, tuple[int, float | None]] = {
     "run_diverged": (400, None),
     "run_fenced": (400, None),
     "approval_unavailable": (400, None),
+    "tool_rejected": (403, None),
+    "tool_failed": (502, None),
     "upstream_fault": (503, 1.0),
     "upstream_unreachable": (503, 1.0),
     "upstream_timeout": (503, 1.0),

@@ -107,15 +107,17 @@ def decide(
     return replay.decide(ask, run, seen)
 
 
+_UNDER_WAY = frozenset({State.HELD, State.IN_FLIGHT, State.INTERRUPTED})
+
+
 def _as_tool(entry: Entry, again: bool) -> Entry:
+    if entry.live and entry.state in _UNDER_WAY:
+        entry = replace(entry, state=State.IN_FLIGHT)  # somebody waits here with a call that is held, or in doubt
     if not entry.mine:
         return replace(entry, watched=False) if not entry.excluded else entry
     if again and entry.lost and entry.state is State.COMPLETED:
         return replace(entry, cut=True)
     return entry
-
-
-_UNDER_WAY = frozenset({State.HELD, State.IN_FLIGHT, State.INTERRUPTED})
 
 
 def _another(entry: Entry, asker: Holder, holder: Holder) -> bool:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from agentstate.core.model import Outcome, Shape, State, Verdict
 from agentstate.core.replay import Follow, Replay
 from agentstate.dialects import function, mcp
+from agentstate.engine.asked_call import AskedCall, Known, Leave
 from agentstate.engine.core import Parts
 from agentstate.engine.request import Request
-from agentstate.engine.tools import AskedCall, Known, Leave, Tools
+from agentstate.engine.tools import Tools
 from agentstate.engine.waiting_calls import Waiting
 from agentstate.errors import Conflict, NotFound, StepTaken
 from agentstate.store.effect_reader import EffectRow

@@ -19,6 +19,7 @@ from agentstate.core.model import Outcome, Shape, State, Verdict
 from agentstate.core.replay import Follow, Replay
 from agentstate.dialects import mcp
 from agentstate.dialects.concealing import scrubbed
+from agentstate.engine.asked_call import AskedCall, Leave
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded_to
 from agentstate.engine.listener import Listener
@@ -26,7 +27,7 @@ from agentstate.engine.mcp_reply import Refused, read_reply
 from agentstate.engine.request import Answer, Request
 from agentstate.engine.secrets import credentials
 from agentstate.engine.state import Live
-from agentstate.engine.tools import AskedCall, Leave, Tools
+from agentstate.engine.tools import Tools
 from agentstate.engine.waiting_calls import Waiting
 from agentstate.errors import AgentStateError, SettingsError, ShuttingDown, StepTaken, UpstreamUnreachable
 from agentstate.providers.client import Headers, Question

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from agentstate.core.approval import Person
 from agentstate.core.effects import OUTCOMES
-from agentstate.core.model import ApprovalKind
+from agentstate.core.model import ApprovalKind, State
 from agentstate.engine.approvals import Approvals
-from agentstate.errors import BadRequest, Unprocessable
+from agentstate.engine.questions import doubt_of
+from agentstate.engine.sessions import found
+from agentstate.errors import BadRequest, NotFound, Unprocessable
 from agentstate.store.rows import ApprovalRow
 
 if TYPE_CHECKING:
@@ -19,20 +21,30 @@ if TYPE_CHECKING:
 
 
 async def settle(
-    parts: Parts, key: str, outcome: str, person: Person, result: Any = None, reason: str = ""
+    parts: Parts, key: str, number: int, outcome: str, person: Person, result: Any = None, reason: str = ""
 ) -> ApprovalRow:
-    """A person says of a call in doubt that it ``ran``, with its ``result`` (any JSON value) where that is known; that
-    it ``did_not_run``, so that it is sent again under the same key; or that it is given up (``abort``).
+    """A person says of the call in doubt at step ``number`` of session ``key`` that it ``ran``, with its ``result``
+    (any JSON value) where that is known; that it ``did_not_run``, so that it is sent again under the same key when it
+    is asked for; or that it is given up (``abort``).
 
     Raises ``NotFound``, ``BadRequest``, ``Forbidden``, ``Unprocessable``, ``Conflict``.
     """
-    approvals = Approvals(parts)
-    row = approvals.find(key)
-    if row.kind is not ApprovalKind.DOUBT:
-        raise Unprocessable(f"approval {row.id} is about no call in doubt; approve or reject it")
+    read = parts.journal.read
+    session = found(read, key)
+    step = read.step_by_number(session.id, number)
+    effect = read.effect(step) if step is not None else None
+    if effect is None:
+        raise NotFound(f"step {number} of session {key!r} is no tool call")
     decision = OUTCOMES.get(outcome)
     if decision is None:
         raise BadRequest(f"outcome is {outcome[:60]!r}; use {', '.join(OUTCOMES)}")
     if outcome != "ran" and result is not None:
         raise Unprocessable("a result is taken with the outcome ran only; the call is still in doubt")
-    return await approvals.decide(key, decision.value, person, result, reason)
+    row = read.asked(effect.step, ApprovalKind.DOUBT, effect.attempt)
+    if row is None:
+        if effect.state is not State.INTERRUPTED:
+            raise Unprocessable(f"the call at step {number} is not in doubt")
+        question = doubt_of(session, effect, "")
+        await parts.journal.doubt(session.id, effect.step, question, ())
+        row = Approvals(parts).find(question.id)
+    return await Approvals(parts).decide(row.id, decision.value, person, result, reason)

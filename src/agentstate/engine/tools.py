@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentstate import clock
 from agentstate.core import effects, policy, replay
-from agentstate.core.effects import After, Hints, Holder, Patterns, Settled, ToolClass
+from agentstate.core.effects import After, Holder, Patterns, Settled, ToolClass
 from agentstate.core.model import (
     Action,
     ApprovalKind,
     ApprovalState,
-    Call,
     Fingerprint,
     Outcome,
     RunState,
@@ -34,64 +32,20 @@ from agentstate.core.policy import Ruling
 from agentstate.core.replay import Ask, Execute
 from agentstate.dialects import function, mcp
 from agentstate.engine import processes
+from agentstate.engine.asked_call import AskedCall, Known, Leave
 from agentstate.engine.core import Parts
 from agentstate.engine.identity import Identity
 from agentstate.engine.presence import Connection
 from agentstate.engine.probes import Probes
 from agentstate.engine.questions import doubt_of, hold_of, refusal_of
 from agentstate.engine.recording import Recording
-from agentstate.engine.request import Request, Told
+from agentstate.engine.request import Request
 from agentstate.engine.state import Live
 from agentstate.engine.waiting_calls import Waiting
 from agentstate.errors import BadRequest, RunFenced, SessionPaused, ShuttingDown, StepTaken
 from agentstate.store.effect_reader import EffectRow
 from agentstate.store.effects import Claimed, Kept, NewEffect
 from agentstate.store.rows import ApprovalRow, Begun, Ending, NewStep, RunRow, SessionRow
-
-
-@dataclass(slots=True)
-class AskedCall:
-    """One tool call on its way. ``server``: of MCP, empty for a function; ``given``: a class that the agent's own code
-    says; ``owner``: pid:start of the process that will execute it, where that is not the proxy."""
-
-    request: Request
-    call: Call
-    print: Fingerprint
-    session: SessionRow
-    run: RunRow
-    server: str
-    tool: str
-    arguments: dict[str, Any]
-    hints: Hints | None = None
-    schema: str = ""
-    output: dict[str, Any] | None = None
-    asker: Holder = effects.THE_PROXY
-    owner: str = ""
-
-    @property
-    def proposed(self) -> ToolCall:
-        return ToolCall(0, 0, "", self.tool, json.dumps(self.arguments, ensure_ascii=False))
-
-    def told(self, outcome: Outcome, step: int | None, replayed: bool = False) -> Told:
-        return Told(outcome, step, self.run.name, "", replayed=replayed, sibling=bool(self.run.siblings),
-                    evidence=self.run.evidence)  # fmt: skip
-
-
-class Leave(NamedTuple):
-    """Leave to make a call once. ``edited``: the arguments (JSON text) that a person put in the place of the proposed
-    ones; ``None``: as they were proposed."""
-
-    begun: Begun
-    key: str
-    edited: str | None = None
-
-
-class Known(NamedTuple):
-    """What a call came to without being made now."""
-
-    step: int
-    number: int
-    outcome: bytes
 
 
 class Tools:

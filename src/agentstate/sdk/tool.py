@@ -67,8 +67,11 @@ def tool(
     them the function is called as it is, with a warning.
 
     Arguments and results must be JSON; what is given back is the JSON value, live as in a replay (a tuple is a list).
-    A call raises ``ToolRejected`` where it is refused, and ``AgentStateError`` where the proxy cannot be reached: the
-    function was not called then, or, where the text says so, its result could not be kept.
+
+    Raises ``ValueError`` for a ``kind`` or ``ignore`` that is none. A call raises ``TypeError`` for arguments that are
+    not JSON, ``ToolRejected`` where it is refused, ``ToolFailed`` in a replay of an error of a kind that is not loaded,
+    and ``AgentStateError`` where the proxy cannot be reached: the function was not called then, or, where the text says
+    so, its result could not be kept.
     """
     if kind not in ("once", "idempotent", "read"):
         raise ValueError(f"kind is {kind!r}; use once, idempotent or read")

@@ -56,7 +56,7 @@ class Api:
                 Route(at + "/runs/{run}/end", self._guarded(self._end_run), methods=["POST"]),
                 Route(at + "/runs/{run}", self._guarded(self._run), methods=["GET"]),
                 Route(at + "/effects", self._guarded(self._effects), methods=["GET"]),
-                Route("/api/approvals/{id}/settle", self._guarded(self._settle), methods=["POST"]),
+                Route(at + "/effects/{number:int}/settle", self._guarded(self._settle), methods=["POST"]),
                 Route(at, self._guarded(self._detail), methods=["GET"]),
                 Route("/{rest:path}", _unknown),
             ],
@@ -170,7 +170,8 @@ class Api:
         if not isinstance(outcome, str) or not isinstance(reason, str):
             raise BadRequest('send {"outcome": "ran", "result": …}, or did_not_run, or abort')
         person = Person("admin", Role.ADMIN)
-        row = await settle(self._parts, request.path_params["id"], outcome, person, body.get("result"), reason)
+        key, number = request.path_params["id"], request.path_params["number"]
+        row = await settle(self._parts, key, number, outcome, person, body.get("result"), reason)
         return _json(settled_view(row))
 
     async def _run(self, request: Request) -> Response:

@@ -19,9 +19,10 @@ from agentstate.core import fingerprint
 from agentstate.core.effects import Hints, Holder
 from agentstate.core.model import ApprovalKind, Outcome
 from agentstate.dialects import function, mcp
+from agentstate.engine.asked_call import AskedCall, Leave
 from agentstate.engine.claims import Claims, Held, Report
 from agentstate.engine.request import Answer, Request
-from agentstate.engine.tools import AskedCall, Leave, Tools
+from agentstate.engine.tools import Tools
 from agentstate.errors import BadRequest
 from agentstate.providers.client import Headers
 

@@ -115,7 +115,10 @@ class Effects:
             now = clock.now()
             conn.execute(_SQL["interrupt_attempt"], {"step": step, "now": now})
             conn.execute(_SQL["interrupt_step"], {"step": step})
-            decisions.ask(conn, self._counters, session, step, asked)
+            try:
+                decisions.ask(conn, self._counters, session, step, asked)
+            except sqlite3.IntegrityError as error:
+                raise StepTaken("it is asked already what became of this call; ask again") from error
             decisions.tell(conn, messages, now)
 
         await self._write("doubt", work)
