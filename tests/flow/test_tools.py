@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -10,6 +11,12 @@ from typing import Any
 
 import pytest
 
+from agentstate.core import fingerprint
+from agentstate.core.approval import Decision, Vote
+from agentstate.core.model import ApprovalKind, OnReject, Release, Shape, State, Verdict
+from agentstate.dialects.registry import OPENAI_CHAT
+from agentstate.store.journal import Journal
+from agentstate.store.rows import Ending, NewApproval, NewRunRow, NewStep, Released
 from tests.support import tool_server
 from tests.support.client import Answer, Connection
 from tests.support.doubt import decide, effects_of, question, settle, until
@@ -377,6 +384,50 @@ def test_a_request_that_asks_for_approval_is_held(proxy: Proxy, server: Upstream
         decide(proxy, question(proxy, session, "held")["approval"], "APPROVED")
         assert connection.answer().status == 200
     assert server.calls == 1
+
+
+def approve_in_answer(folder: Path, session: str, arguments: dict[str, Any]) -> None:
+    """A person has approved a call of ``send_mail`` that a model's answer proposes."""
+
+    async def scenario() -> None:
+        journal = Journal(folder / "agentstate.db")
+        journal.open()
+        row = await journal.open_session(session)
+        await journal.begin_run(NewRunRow(row.id, "model", True, "run-id"))
+        run = journal.read.run(row.id, "model")
+        assert run is not None
+        asked = OPENAI_CHAT.parse("POST", "chat/completions", b'{"model":"m","messages":[]}')
+        new = NewStep(row.id, row.head, run.id, "model", "openai", asked, fingerprint.of(asked))
+        begun = await journal.begin_step(new)
+        spelled = json.dumps(arguments).encode()
+        proposed = NewApproval("apr_1", ApprovalKind.CALL, b"d", spelled, OnReject.MESSAGE, "send_mail")
+        await journal.end_step(
+            Ending(row.id, begun.step, 1, State.COMPLETED, 200, b"[]", b"{}", True, Shape(), Verdict(), 0.0,
+                   asked=(proposed,))
+        )  # fmt: skip
+        await journal.decide("apr_1", Vote("tester", Decision.APPROVED), "")
+        await journal.release(Released(begun.step, Release.ANSWER))
+        journal.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_was_approved_in_the_models_answer_is_not_asked_about_again_once(
+    server: Upstream, tmp_path: Path
+) -> None:
+    approve_in_answer(tmp_path, "s", {"to": "a", "n": 1})
+    file = tmp_path / "agentstate.toml"
+    file.write_text('[[policies]]\ntools = ["send_*"]\n')
+    settings = {"mcp.bank.url": server.url.removesuffix("/v1") + "/mcp"}
+    with Proxy(tmp_path, settings=settings, environment={"AGENTSTATE_CONFIG": str(file)}) as proxy:
+        with start(proxy, "s", "send_mail", to="b", n=1):
+            assert question(proxy, "s", "held")["arguments"] == {"to": "b", "n": 1}
+        assert server.calls == 0
+        assert text(call(proxy, "s", "send_mail", n=1, to="a")) == "done"
+        with start(proxy, "s", "send_mail", to="a", n=1):
+            assert question(proxy, "s", "held")
+        assert server.calls == 1
+        assert call(proxy, "s", "send_mail", run="b", to="a", n=1).outcome == "replay"
 
 
 # --- what is known, and what is not ---
