@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -216,3 +217,32 @@ def test_a_call_that_is_killed_again_after_it_was_sent_again_is_asked_about_agai
             assert text_of(third.results()[0]) == "charged 5"
         assert counter.count() == 1
         assert {effect["key"] for effect in effects_of(proxy, "s")} == counter.keys
+
+
+@pytest.mark.parametrize("asked_again_by", ["a", "b"])
+def test_an_agent_that_lives_on_asks_again_and_is_given_the_result_that_it_never_saw(
+    tmp_path: Path, counter: EffectsCounter, server: McpServer, asked_again_by: str
+) -> None:
+    """The proxy dies with the result on disk and not sent; whether the same run asks again or the next, nothing is."""
+    params = {"name": "charge", "arguments": {"amount": 5}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    head = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    with proxy_for(tmp_path, server, command=tool_server.command("keep_result", 1, "after")) as proxy:
+        with pytest.raises(ConnectionError):
+            proxy.client.send("POST", "/s/s/r/a/mcp/bank", session_of(proxy, head), body)
+        assert proxy.wait() == -9
+        proxy.restart(command=CLI)
+        again = proxy.client.send("POST", f"/s/s/r/{asked_again_by}/mcp/bank", head, body)
+        assert (again.outcome, again.json()["result"]["content"][0]["text"]) == ("replay", "charged 5")
+        assert counter.count() == 1
+
+
+def session_of(proxy: Proxy, head: dict[str, str]) -> dict[str, str]:
+    """The headers of a client that has shaken hands with the server."""
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    hello = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}).encode()
+    answer = proxy.client.send("POST", "/s/s/r/a/mcp/bank", head, hello)
+    joined = head | {"mcp-session-id": str(answer.headers.get("mcp-session-id"))}
+    ready = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
+    assert proxy.client.send("POST", "/s/s/r/a/mcp/bank", joined, ready).status == 202
+    return joined

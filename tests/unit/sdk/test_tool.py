@@ -109,9 +109,12 @@ def test_what_was_edited_is_what_the_function_gets() -> None:
 
 
 def test_an_edit_that_the_function_cannot_take_is_its_outcome_and_nothing_is_called() -> None:
-    with proxy(CLAIMED | {"arguments": {"other": 5}}, {"state": "done"}) as (url, asked), session("s", url):
-        with pytest.raises(TypeError, match="edited to have an argument other"):
-            add(1)
+    with (
+        proxy(CLAIMED | {"arguments": {"other": 5}}, {"state": "done"}) as (url, asked),
+        session("s", url),
+        pytest.raises(TypeError, match="edited to have an argument other"),
+    ):
+        add(1)
     assert called == []
     assert asked[1][1]["outcome"]["error"]["type"] == "TypeError"
 
@@ -134,15 +137,21 @@ def test_a_recorded_call_is_not_made() -> None:
 def test_a_recorded_error_is_raised_again_as_far_as_its_kind_is_an_error_here(
     told: dict[str, Any], kind: type[Exception], text: str
 ) -> None:
-    with proxy({"state": "done", "outcome": {"error": told}}) as (url, _), session("s", url):
-        with pytest.raises(kind, match=text):
-            add(1)
+    with (
+        proxy({"state": "done", "outcome": {"error": told}}) as (url, _),
+        session("s", url),
+        pytest.raises(kind, match=text),
+    ):
+        add(1)
 
 
 def test_a_refused_call_raises_who_refused_it() -> None:
-    with proxy({"state": "done", "outcome": {"refused": "by ann: no"}}) as (url, _), session("s", url):
-        with pytest.raises(ToolRejected, match="by ann: no"):
-            add(1)
+    with (
+        proxy({"state": "done", "outcome": {"refused": "by ann: no"}}) as (url, _),
+        session("s", url),
+        pytest.raises(ToolRejected, match="by ann: no"),
+    ):
+        add(1)
     assert called == []
 
 
@@ -175,9 +184,12 @@ def test_a_result_that_is_not_json_is_an_error_that_is_kept() -> None:
     def give() -> Any:
         return object()
 
-    with proxy(CLAIMED, {"state": "done"}) as (url, asked), session("s", url):
-        with pytest.raises(TypeError, match="give ran, but what it gave back is not JSON"):
-            give()
+    with (
+        proxy(CLAIMED, {"state": "done"}) as (url, asked),
+        session("s", url),
+        pytest.raises(TypeError, match="give ran, but what it gave back is not JSON"),
+    ):
+        give()
     assert asked[1][1]["outcome"]["error"]["type"] == "TypeError"
 
 
