@@ -608,3 +608,27 @@ def test_nothing_of_a_credential_is_in_the_journal(proxy: Proxy, server: Upstrea
 def test_the_journal_of_all_this_is_sound(proxy: Proxy, tmp_path: Path) -> None:
     assert "Traceback" not in proxy.log
     proxy.doctor()
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_client_that_calls_a_tool_as_soon_as_it_is_listed_has_its_hints_known(
+    proxy: Proxy, server: Upstream, session: str, streamed: bool
+) -> None:
+    """The server has not ended the stream of its list yet."""
+    tool, gate = f"look_{streamed}", Gate()
+    listed = {"tools": [{"name": tool, "annotations": {"readOnlyHint": True}}]}
+
+    def script(seen: Seen) -> Reply:
+        if b"tools/list" not in seen.body:
+            return answers(seen)
+        told = result(seen, listed)
+        return stream(b"data: " + told + b"\n\n", gate) if streamed else plain(told)
+
+    server.script = script
+    with proxy.client.connect() as connection:
+        connection.request("POST", path(session), headers(), b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}')
+        connection.read_head()
+        connection.read_until(b'"readOnlyHint": true')
+        assert call(proxy, session, tool).outcome == "live"
+        gate.open()
+    assert [effect["class"] for effect in effects_of(proxy, session)] == ["read"]

@@ -20,8 +20,8 @@ from starlette.routing import Route
 from agentstate import __version__
 from agentstate.core.approval import Person, Role
 from agentstate.engine.core import Parts
+from agentstate.engine.doubts import settle
 from agentstate.engine.sessions import Sessions, found, summary
-from agentstate.engine.settling import settle
 from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server import auth
 from agentstate.server.effects import effect_view, settled_view

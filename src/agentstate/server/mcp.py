@@ -7,13 +7,12 @@ Invariant: nothing that could be a tool call passes by the engine within a sessi
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import unquote
 
 from agentstate.core.model import Action, Outcome, ToolCall
 from agentstate.core.policy import Place
-from agentstate.dialects import mcp
+from agentstate.dialects import mcp, sse
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded_to
 from agentstate.engine.mcp import McpCalls
@@ -106,14 +105,31 @@ class McpPlane:
             if message is None or message.method != mcp.LIST:
                 await passed(reply)
                 return
-            seen: list[bytes] = []
-            reply.chunks = _noting(reply.chunks, seen)
+            # Noted before the client has it: it may call one of them at once.
+            reply.chunks = self._noting(server, reply.headers, reply.chunks)
             await passed(reply)
-            self._note_tools(server, reply, b"".join(seen))
 
-    def _note_tools(self, server: Server, reply: Reply, answer: bytes) -> None:
+    async def _noting(self, server: Server, headers: Headers, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """A list of tools as it comes, event by event, or whole where it is no stream."""
+        streamed = any(name.lower() == "content-type" and "event-stream" in value for name, value in headers)
+        parser, kept, size = sse.Parser(), b"", 0
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > _MOST_LISTED:
+                yield kept + chunk
+                kept = b""
+            elif streamed:
+                for event in parser.feed(chunk):
+                    self._note_tools(server, event, True)
+                yield chunk
+            else:
+                kept += chunk
+        if kept:
+            self._note_tools(server, kept, False)
+            yield kept
+
+    def _note_tools(self, server: Server, answer: bytes, streamed: bool) -> None:
         """What the server says of its tools: their hints and schemas."""
-        streamed = any(name.lower() == "content-type" and "event-stream" in value for name, value in reply.headers)
         offered = self._tools.offered
         if len(offered) > _MOST_TOOLS:
             offered.clear()
@@ -129,13 +145,3 @@ def _accepting_all(headers: Headers) -> Headers:
     """The server may answer a call in either form, as the protocol wants it."""
     kept = [pair for pair in headers if pair[0].lower() != "accept"]
     return [*kept, ("accept", "application/json, text/event-stream")]
-
-
-async def _noting(chunks: Any, seen: list[bytes]) -> Any:
-    """The chunks as they come, kept as far as they are not too many."""
-    size = 0
-    async for chunk in chunks:
-        size += len(chunk)
-        if size <= _MOST_LISTED:
-            seen.append(chunk)
-        yield chunk
