@@ -141,7 +141,7 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import alerts, approvals, authority, demo, policy, run
+    from agentstate.cli import alerts, approvals, authority, demo, mcp, policy, run
 
     app.command("run", context_settings=run.CONTEXT_SETTINGS)(run.command)
     app.command("demo")(demo.command)
@@ -152,6 +152,7 @@ def _add_commands() -> None:
     app.command("label")(authority.label)
     app.add_typer(policy.policy, name="policy")
     app.add_typer(alerts.app)
+    app.command("mcp")(mcp.command)
 
 
 def main() -> None:

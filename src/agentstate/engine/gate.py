@@ -278,6 +278,7 @@ class Gate:
 
     def look(self, step: int) -> None:
         """Settle a step, if all is decided, in a task of the process."""
+        self._parts.floating.decided(step)  # a call of a tool may wait for it
         if (event := self.requests.get(step)) is not None:
             event.set()
         elif step not in self._settling:

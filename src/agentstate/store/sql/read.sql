@@ -57,7 +57,7 @@ select step, count(*) from (
 select s.id, s.number, s.started, s.finished, s.tip, s.run
 from step s
 where s.session = :session and s.number >= :from and s.number < :upto and s.branch = :branch and s.state = 'completed'
-  and s.run < :run and s.dialect <> 'pure'
+  and s.run < :run and s.dialect <> 'pure' and s.kind <> 'tool'
   and s.run not in (select value from json_each(:siblings))
   and not exists (select 1 from served v where v.run = :run and v.step = s.id)
   and not exists (select 1 from served v where v.step = s.id and v.run in (select value from json_each(:siblings)))
@@ -69,7 +69,7 @@ order by s.number limit :limit;
 
 -- name: first_unread_number
 select min(s.number) from step s
-where s.session = :session and s.number >= :from and s.number < :base
+where s.session = :session and s.number >= :from and s.number < :base and s.kind <> 'tool'
   and not exists (select 1 from served v where v.run = :run and v.step = s.id);
 
 -- name: call_names
@@ -281,3 +281,21 @@ where v.step in (select value from json_each(:steps)) order by v.at;
 
 -- name: attempts_of
 select n, run, provider, status, model, usage, cost, error, started_at, finished_at, body, released from attempt where step = ? order by n;
+
+-- name: effect
+select e.step, e.server, e.tool, e.class, e.key, e.occurrence, b.codec, b.size, b.data, e.holder, e.owner, e.sending, e.leave, e.settled,
+       e.failed, e.seen_at, s.state, s.attempts, s.number, s.session, s.branch, s.dialect
+from effect e join step s on s.id = e.step join blob b on b.id = e.arguments
+where e.step = ?;
+
+-- name: holders
+select step, holder, owner, sending from effect where step in (select value from json_each(:steps)) and holder <> '';
+
+-- name: leaves
+select a.id, a.step from approval a join release r on r.step = a.step
+where a.session = :session and a.kind = 'call' and a.tool = :tool and a.state in ('approved', 'edited') and r.mode <> 'held'
+  and not exists (select 1 from effect e where e.leave = a.id)
+order by a.decided_at limit 100;
+
+-- name: effects
+select e.step from effect e join step s on s.id = e.step where s.session = :session order by s.number limit :limit;
