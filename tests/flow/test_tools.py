@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from agentstate.core import fingerprint
+from agentstate.core import fingerprint, policy
 from agentstate.core.approval import Decision, Vote
 from agentstate.core.model import ApprovalKind, OnReject, Release, Shape, State, Verdict
 from agentstate.dialects.registry import OPENAI_CHAT
 from agentstate.store.journal import Journal
-from agentstate.store.rows import Ending, NewApproval, NewRunRow, NewStep, Released
+from agentstate.store.rows import Ending, Invoked, NewApproval, NewRunRow, NewStep, Released
 from tests.support.client import Answer, Connection
 from tests.support.doubt import effects_of, question, settle, until
-from tests.support.people import decide
+from tests.support.people import decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Fin, Gate, Reply, Seen, Upstream, plain, stream
 
@@ -236,12 +236,50 @@ def test_a_call_has_its_key_in_meta_and_header_and_is_replayed_under_the_new_id(
     assert len({seen.headers.get("idempotency-key") for seen in server.requests}) == 2
 
 
-def test_a_rollback_makes_the_call_anew_with_another_key(proxy: Proxy, server: Upstream, session: str) -> None:
-    call(proxy, session, "charge")
+def roll_back(proxy: Proxy, session: str) -> None:
     proxy.control.post(f"/api/sessions/{session}/reset", {"step_number": 0})
-    assert call(proxy, session, "charge", run="b").outcome == "live"
-    assert len({seen.headers.get("idempotency-key") for seen in server.requests}) == 2
+
+
+@pytest.mark.parametrize(("action", "sent"), [("APPROVED", 2), ("REUSED", 1), ("REJECTED", 1)])
+def test_a_call_that_stands_after_a_rollback_is_not_made_again_unasked(
+    proxy: Proxy, server: Upstream, session: str, action: str, sent: int
+) -> None:
+    first(server, plain(b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"charged"}]}}'))
+    call(proxy, session, "charge")
+    roll_back(proxy, session)
+    with start(proxy, session, "charge", run="b") as connection:
+        [asked] = pending(proxy, session=session)
+        assert asked["kind"] == "duplicate" and "step 0" in asked["rule"]["why"]
+        decide(proxy, asked, action)
+        told = end_of(connection.answer())["result"]["content"][0]["text"]
+    assert told == {"APPROVED": "done", "REUSED": "charged"}.get(action, told)
+    assert ("refused" in told) == (action == "REJECTED")
+    assert len({seen.headers.get("idempotency-key") for seen in server.requests}) == server.calls == sent
     assert len(effects_of(proxy, session)) == 2  # what stands is still shown
+    assert text(call(proxy, session, "charge", run="c")) == told
+
+
+def test_what_may_be_made_twice_is_made_again_after_a_rollback(proxy: Proxy, server: Upstream, session: str) -> None:
+    for tool in ("get_balance", "charge"):
+        call(proxy, session, tool)
+    roll_back(proxy, session)
+    assert call(proxy, session, "get_balance", run="b").outcome == "live"
+    anew = headers(**{"x-agent-replay": "off"})
+    assert proxy.client.send("POST", path(session, "b"), anew, body("charge")).outcome == "live"
+    assert call(proxy, session, "charge", run="b", cents=1).outcome == "live"
+    assert server.calls == 5
+
+
+def test_whoever_waits_with_a_call_that_is_rolled_back_is_told_to_ask_again(
+    proxy: Proxy, server: Upstream, session: str
+) -> None:
+    with start(proxy, session, "send_mail") as connection:
+        question(proxy, session, "held")
+        roll_back(proxy, session)
+        assert end_of(connection.answer())["error"]["data"]["code"] == "step_taken"
+    with start(proxy, session, "send_mail", run="b"):
+        decide(proxy, pending(proxy, session=session)[0], "APPROVED")
+        until(lambda: server.calls == 1, "call")
 
 
 def test_an_error_of_the_protocol_and_a_failed_tool_are_outcomes_like_any_other(
@@ -386,8 +424,10 @@ def test_a_request_that_asks_for_approval_is_held(proxy: Proxy, server: Upstream
     assert server.calls == 1
 
 
-def approve_in_answer(folder: Path, session: str, arguments: dict[str, Any]) -> None:
-    """A person has approved a call of ``send_mail`` that a model's answer proposes."""
+def approve_in_answer(
+    folder: Path, session: str, arguments: dict[str, Any], name: str = "send_mail", given: bool = True
+) -> None:
+    """A person has approved a call of ``send_mail`` that a model's answer proposes; ``given``: the agent has it."""
 
     async def scenario() -> None:
         journal = Journal(folder / "agentstate.db")
@@ -400,22 +440,24 @@ def approve_in_answer(folder: Path, session: str, arguments: dict[str, Any]) -> 
         new = NewStep(row.id, row.head, run.id, "model", "openai", asked, fingerprint.of(asked))
         begun = await journal.begin_step(new)
         spelled = json.dumps(arguments).encode()
-        proposed = NewApproval("apr_1", ApprovalKind.CALL, b"d", spelled, OnReject.MESSAGE, "send_mail")
+        proposed = NewApproval("apr_1", ApprovalKind.CALL, b"d", spelled, OnReject.MESSAGE, name)
         await journal.end_step(
             Ending(row.id, begun.step, 1, State.COMPLETED, 200, b"[]", b"{}", True, Shape(), Verdict(), 0.0,
                    asked=(proposed,))
         )  # fmt: skip
-        await journal.decide("apr_1", Vote("tester", Decision.APPROVED), "")
-        await journal.release(Released(begun.step, Release.ANSWER))
+        await journal.decide("apr_1", Vote("admin", Decision.APPROVED), "")
+        invoked = Invoked(0, 0, spelled, policy.call_digest(name, spelled.decode()))
+        await journal.release(Released(begun.step, Release.ANSWER, invoked=(invoked,) if given else ()))
         journal.close()
 
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("name", ["send_mail", "mcp__bank__send_mail", "bank_send_mail"])
 def test_a_call_that_was_approved_in_the_models_answer_is_not_asked_about_again_once(
-    server: Upstream, tmp_path: Path
+    server: Upstream, tmp_path: Path, name: str
 ) -> None:
-    approve_in_answer(tmp_path, "s", {"to": "a", "n": 1})
+    approve_in_answer(tmp_path, "s", {"to": "a", "n": 1}, name)
     file = tmp_path / "agentstate.toml"
     file.write_text('[[policies]]\ntools = ["send_*"]\n')
     settings = {"mcp.bank.url": server.url.removesuffix("/v1") + "/mcp"}
@@ -428,6 +470,34 @@ def test_a_call_that_was_approved_in_the_models_answer_is_not_asked_about_again_
             assert question(proxy, "s", "held")
         assert server.calls == 1
         assert call(proxy, "s", "send_mail", run="b", to="a", n=1).outcome == "replay"
+
+
+@pytest.mark.parametrize("how", ["of another server", "not given", "rolled back"])
+def test_an_approval_in_the_models_answer_that_is_not_of_this_call_lets_nothing_pass(
+    server: Upstream, tmp_path: Path, how: str
+) -> None:
+    name = "mcp__shop__send_mail" if how == "of another server" else "send_mail"
+    approve_in_answer(tmp_path, "s", {"to": "a"}, name, how != "not given")
+    (tmp_path / "agentstate.toml").write_text('[[policies]]\ntools = ["send_*"]\n')
+    settings = {"mcp.bank.url": server.url.removesuffix("/v1") + "/mcp"}
+    environment = {"AGENTSTATE_CONFIG": str(tmp_path / "agentstate.toml")}
+    with Proxy(tmp_path, settings=settings, environment=environment) as proxy:
+        if how == "rolled back":
+            roll_back(proxy, "s")
+        with start(proxy, "s", "send_mail", to="a"):
+            assert question(proxy, "s", "held")
+    assert server.calls == 0
+
+
+def test_a_policy_on_the_name_that_a_client_makes_of_a_tool_holds_the_tool(server: Upstream, tmp_path: Path) -> None:
+    (tmp_path / "agentstate.toml").write_text('[[policies]]\ntools = ["mcp__bank__charge"]\n')
+    settings = {"mcp.bank.url": server.url.removesuffix("/v1") + "/mcp"}
+    environment = {"AGENTSTATE_CONFIG": str(tmp_path / "agentstate.toml")}
+    with Proxy(tmp_path, settings=settings, environment=environment) as proxy:
+        with start(proxy, "s", "charge"):
+            assert question(proxy, "s", "held")
+        assert "refused" in text(call(proxy, None, "charge"))
+    assert server.calls == 0
 
 
 # --- what is known, and what is not ---

@@ -66,6 +66,23 @@ def spelled(arguments: Mapping[str, Any]) -> str:
     return json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
+def readable(arguments: Mapping[str, Any]) -> str:
+    """The same for people; equal for equal ones too, as a decision is bound to it."""
+    return json.dumps(arguments, sort_keys=True, ensure_ascii=False)
+
+
+def names(server: str, tool: str) -> tuple[str, ...]:
+    """The names by which models may be offered a tool of an MCP server, its own first; clients put the server before
+    it. Of a function, ``server`` is empty."""
+    if not server:
+        return (tool,)
+    return (
+        tool,
+        f"mcp__{server}__{tool}",
+        *(f"{server}{between}{tool}" for between in ("__", "_", "-", ".", ":", "/")),
+    )
+
+
 def key_of(session: str, branch: int, server: str, tool: str, arguments: str, occurrence: int) -> str:
     """The idempotency key of a call: the same for every attempt, another on another branch. ``arguments``: ``spelled``;
     ``occurrence``: how many equal calls there were on the branch before, from 0."""

@@ -5,7 +5,6 @@ Invariant: leave and outcome exclude each other: a call that may be made has no 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,7 +36,11 @@ class AskedCall:
 
     @property
     def proposed(self) -> ToolCall:
-        return ToolCall(0, 0, "", self.tool, json.dumps(self.arguments, ensure_ascii=False))
+        return self.named(effects.readable(self.arguments))
+
+    def named(self, arguments: str) -> ToolCall:
+        """The call with these arguments, JSON text, for policies: under every name that a client may make of it."""
+        return ToolCall(0, 0, "", self.tool, arguments, effects.names(self.server, self.tool)[1:])
 
     def told(self, outcome: Outcome, step: int | None, replayed: bool = False) -> Told:
         return Told(outcome, step, self.run.name, "", replayed=replayed, sibling=bool(self.run.siblings),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from agentstate.core.model import Outcome, Shape, State, Verdict
 from agentstate.core.replay import Follow, Replay
 from agentstate.dialects import function, mcp
+from agentstate.engine import doubts
 from agentstate.engine.asked_call import AskedCall, Known, Leave
 from agentstate.engine.core import Parts
 from agentstate.engine.request import Request
@@ -64,7 +65,7 @@ class Claims:
         live.recording.enter()
         try:
             async with asyncio.timeout(wait_s):
-                return await self.tools.permit(asked, step, live, waiting)
+                return await self.tools.permits.permit(asked, step, live, waiting)
         except TimeoutError:
             return Held(waiting.row)
         finally:
@@ -84,6 +85,7 @@ class Claims:
         if said.outcome is None:
             if said.made:  # in doubt, for the process itself too when it asks again
                 await self.parts.journal.abandon(effect.step)
+                await doubts.ask(self.parts, effect.step)
             else:
                 await self._hand_back(effect)
             return

@@ -10,6 +10,7 @@ import logging
 from functools import cached_property
 
 from agentstate.core.branching import lineage
+from agentstate.engine import doubts
 from agentstate.engine.approvals import Approvals
 from agentstate.engine.delivery import Delivery
 from agentstate.engine.gate import Gate
@@ -78,6 +79,7 @@ class Parts:
         self.journal.lock.tell(url)
         self.delivery.start(url)
         self.followers.start("expire approvals", Approvals(self).expire())
+        self.followers.start("ask about calls in doubt", doubts.ask_left(self))
 
     async def drain(self, grace_s: float) -> None:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is

@@ -167,7 +167,7 @@ class McpCalls:
         sent_again = 0
         waiting = Waiting(work.wait)
         try:
-            got = await self.tools.permit(asked, step, live, waiting)
+            got = await self.tools.permits.permit(asked, step, live, waiting)
             while isinstance(got, Leave):
                 work.sending = True
                 sending = self.parts.tasks.start(f"send a call of {asked.tool}", self._send(work, got))
@@ -177,10 +177,10 @@ class McpCalls:
                     return
                 effect = self.parts.journal.read.effect(live.step)
                 if self.tools.class_of(asked, effect) is ToolClass.ONCE:
-                    got = await self.tools.doubted(asked, live, waiting)
+                    got = await self.tools.permits.doubted(asked, live, waiting)
                 elif sent_again < _AGAIN and not self.parts.closing:
                     sent_again += 1
-                    got = await self.tools.permit(asked, live.step, live, waiting)
+                    got = await self.tools.permits.permit(asked, live.step, live, waiting)
                 else:
                     raise fault
             work.finish(got.outcome, [], Outcome.LIVE)

@@ -18,27 +18,34 @@ from agentstate.store.rows import ApprovalRow, NewApproval, SessionRow
 _PASSES = frozenset({ApprovalState.APPROVED, ApprovalState.EDITED})
 
 
-def hold_of(session: SessionRow, call: ToolCall, schema: str, ruling: Ruling) -> NewApproval:
-    """Whether a call may be made; refused already where a policy denies it."""
+def hold_of(
+    session: SessionRow, branch: int, call: ToolCall, schema: str, ruling: Ruling, made: str = ""
+) -> NewApproval:
+    """Whether a call on ``branch`` may be made; refused already where a policy denies it. ``made``: where an equal call
+    was made before."""
     denied = ruling.action is Action.DENY
     rule = ruling.rule
     return NewApproval(
-        clock.approval_id(), ApprovalKind.CALL, _digest(session.key, session.head, call, schema),
-        _bytes(call.arguments), OnReject.MESSAGE, call.name, schema=_bytes(schema), rule=spelled_rule(ruling),
+        clock.approval_id(), ApprovalKind.DUPLICATE if made and not denied else ApprovalKind.CALL,
+        _digest(session.key, branch, call, schema),
+        _bytes(call.arguments), OnReject.MESSAGE, call.name, schema=_bytes(schema), rule=spelled_rule(ruling, made),
         quorum=rule.quorum if rule is not None else 1, approvers=rule.approvers if rule is not None else (),
         expires_at=clock.now() + rule.expires_s if rule is not None and rule.expires_s is not None else None,
         state=ApprovalState.REJECTED if denied else ApprovalState.PENDING, reason=ruling.why if denied else "",
     )  # fmt: skip
 
 
-def doubt_of(session: SessionRow, effect: EffectRow, schema: str) -> NewApproval:
-    """What became of a call that was claimed and has no result. It is asked anew of each attempt, and never expires."""
+def doubt_of(session: SessionRow, effect: EffectRow, schema: str, ruling: Ruling) -> NewApproval:
+    """What became of a call that was claimed and has no result. It is asked anew of each attempt, and never expires.
+    Who may say so are those whom the policies would ask about the call."""
+    rule = ruling.rule if ruling.action is not Action.ALLOW else None
     call = ToolCall(0, effect.attempt, "", effect.tool, effect.arguments)
     why = f"{effect.tool} was called (key {effect.key}), and it is not known whether it ran: look, then say"
     return NewApproval(
         clock.approval_id(), ApprovalKind.DOUBT, _digest(session.key, effect.branch, call, schema, effect.step),
         _bytes(call.arguments), OnReject.MESSAGE, call.name, place=effect.attempt, schema=_bytes(schema),
         rule=json.dumps({"why": why, "key": effect.key, "server": effect.server}),
+        quorum=rule.quorum if rule is not None else 1, approvers=rule.approvers if rule is not None else (),
     )  # fmt: skip
 
 

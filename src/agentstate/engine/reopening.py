@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agentstate.core.approval import ADMIN, LINK, Person, Role, may_decide
 from agentstate.core.model import Action, ApprovalKind, Verdict
-from agentstate.core.policy import Place
+from agentstate.core.policy import Place, Ruling
 from agentstate.engine.policies import Policies
 from agentstate.engine.settling import PASSES, agrees, effective, spelled_rule
 from agentstate.errors import Conflict
@@ -40,18 +40,24 @@ async def reopened(
         if row.kind not in (ApprovalKind.CALL, ApprovalKind.DUPLICATE) or row.state not in PASSES or call is None:
             continue
         ruling = policies.ruling(effective(call, row), place)
-        rule = ruling.rule
-        if ruling.action is not Action.HOLD or rule is None:
-            continue
-        # Whose word counts, and how many must agree, is as it is now.
-        agreed = [
-            who for who, action, *_ in parts.journal.read.votes(row.id)
-            if agrees(row, action) and (person := _person(parts, who)) and may_decide(person, rule.approvers)
-        ]  # fmt: skip
-        if len(agreed) < rule.quorum:
-            await parts.journal.reopen(row.id, spelled_rule(ruling), rule.quorum, rule.approvers)
+        if not suffices(parts, row, ruling):
+            assert ruling.rule is not None
+            await parts.journal.reopen(row.id, spelled_rule(ruling), ruling.rule.quorum, ruling.rule.approvers)
             again = True
     return again
+
+
+def suffices(parts: Parts, row: ApprovalRow, ruling: Ruling) -> bool:
+    """Whether those who agreed are enough for what governs the call now. Whose word counts, and how many must agree, is
+    as it is now."""
+    rule = ruling.rule
+    if ruling.action is not Action.HOLD or rule is None:
+        return True
+    agreed = [
+        who for who, action, *_ in parts.journal.read.votes(row.id)
+        if agrees(row, action) and (person := _person(parts, who)) and may_decide(person, rule.approvers)
+    ]  # fmt: skip
+    return len(agreed) >= rule.quorum
 
 
 def _person(parts: Parts, name: str) -> Person | None:

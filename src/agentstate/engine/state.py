@@ -168,6 +168,11 @@ class Floating:
         if event := self._undecided.pop(step, None):
             event.set()
 
+    def decided_any(self) -> None:
+        """Whoever waits for a decision looks again."""
+        for step in list(self._undecided):
+            self.decided(step)
+
     # --- claims and cuts ---
 
     def claim(self, run: int, step: int, commit: asyncio.Future[object]) -> None:

@@ -6,10 +6,10 @@ Invariant: nothing that could be a tool call passes by the engine within a sessi
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import unquote
 
+from agentstate.core import effects
 from agentstate.core.model import Action, Outcome, ToolCall
 from agentstate.core.policy import Place
 from agentstate.dialects import mcp, sse
@@ -78,7 +78,8 @@ class McpPlane:
             return await self._calls.answer(request, server, message, streams)
         if self._parts.closing:
             raise ShuttingDown("the proxy is stopping; ask again")
-        call = ToolCall(0, 0, "", message.name, json.dumps(message.arguments, ensure_ascii=False))
+        arguments = effects.readable(message.arguments)
+        call = ToolCall(0, 0, "", message.name, arguments, effects.names(server.name, message.name)[1:])
         ruling = self._parts.gate.policies.ruling(call, Place(""))
         if ruling.action is Action.ALLOW and not request.needs_approval:
             await self._pass(request, server, message, passed)  # made as it is, and kept nowhere

@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from agentstate.core.model import ApprovalKind, ApprovalState, State
+from agentstate.core.model import ApprovalKind, State
 from agentstate.store.decision_reader import DecisionReader
-from agentstate.store.rows import ApprovalRow
+from agentstate.store.rows import ApprovalRow, SessionRow
 
 
 class EffectRow(NamedTuple):
@@ -40,6 +40,16 @@ class EffectRow(NamedTuple):
     session: int
     branch: int
     dialect: str
+    session_key: str
+
+
+class MadeRow(NamedTuple):
+    """A call that was made: its step, the branch that it is on."""
+
+    step: int
+    number: int
+    branch: int
+    state: State
 
 
 class EffectReader(DecisionReader):
@@ -61,6 +71,10 @@ class EffectReader(DecisionReader):
         rows = self._all("effects", {"session": session, "limit": limit})
         return [found for row in rows if (found := self.effect(row[0])) is not None]
 
+    def left_in_doubt(self) -> list[int]:
+        """Steps of calls that may have been made, that matter, and about which nobody is asked."""
+        return [row[0] for row in self._all("left_in_doubt", ())]
+
     def holders(self, steps: Iterable[int]) -> dict[int, tuple[str, str, bytes]]:
         """(process, its pid:start, what names the call in it) of those steps that another process than the proxy
         executes."""
@@ -71,9 +85,15 @@ class EffectReader(DecisionReader):
         """The question of that kind about a step; ``place``: of a doubt, the attempt."""
         return next((row for row in self.approvals_of(step) if (row.kind, row.place) == (kind, place)), None)
 
-    def leaves(self, session: int, tool: str) -> list[ApprovalRow]:
-        """Calls of a tool that a model proposed, that a person let pass, and that no tool call has used up, oldest
-        first."""
-        rows = self._all("leaves", {"session": session, "tool": tool})
-        found = self._approvals([(row[0],) for row in rows])
-        return [row for row in found if row.state in (ApprovalState.APPROVED, ApprovalState.EDITED)]
+    def leaves(self, session: int, digests: Iterable[bytes]) -> list[tuple[ApprovalRow, int]]:
+        """Calls, by ``core.policy.call_digest``, that a model proposed, that a person let pass, that an agent was given
+        and that no tool call has used up, oldest first; each with its branch."""
+        keys = [key for digest in digests for key in self._all("leaves", {"session": session, "digest": digest})]
+        found = [(self.approval(key), branch) for key, branch in keys]
+        return [(row, branch) for row, branch in found if row is not None]
+
+    def call_made_before(self, session: SessionRow, run: int, fingerprint: bytes) -> list[MadeRow]:
+        """Equal calls of this generation of the session that were made, or may have been, in steps that the run was not
+        given; newest first."""
+        values = {"session": session.id, "head": session.head, "run": run, "fingerprint": fingerprint}
+        return [MadeRow(row[0], row[1], row[2], State(row[3])) for row in self._all("call_made_before", values)]

@@ -60,6 +60,7 @@ class Effects:
     """What ``Journal`` gives its part."""
 
     _counters: Counters
+    posted: Callable[[], None]
 
     async def _write(
         self,
@@ -109,7 +110,7 @@ class Effects:
         return await self._write("hold_call", work, then=lambda: self._began(new), size=len(new.call.body))
 
     async def doubt(self, session: int, step: int, asked: NewApproval, messages: tuple[Message, ...]) -> None:
-        """It is not known whether a call was made, and a person is asked."""
+        """A person is asked about a call that was claimed before: what became of it, or whether it may be made now."""
 
         def work(conn: sqlite3.Connection) -> None:
             now = clock.now()
@@ -121,7 +122,7 @@ class Effects:
                 raise StepTaken("it is asked already what became of this call; ask again") from error
             decisions.tell(conn, messages, now)
 
-        await self._write("doubt", work)
+        await self._write("doubt", work, then=self.posted if messages else None)
 
     async def keep_result(self, kept: Kept) -> bool:
         """What a call came to; false: that was known already, and says the same. Raises ``Conflict`` where another
@@ -141,13 +142,13 @@ def _claim(
         begun = transactions.send_held(conn, new, step)
     else:
         begun = transactions.begin_attempt(conn, counters, step, was, new)
-    occurrence, key, branch = conn.execute(_SQL["effect_of"], (step,)).fetchone()
-    if was is State.HELD:  # a person may have edited the arguments
+    occurrence, key, branch, before = conn.execute(_SQL["effect_of"], (step,)).fetchone()
+    arguments = bodies.put_body(conn, counters, effect.arguments.encode())
+    if arguments != before:  # a person edited them: it is another call to whoever honours the key
         key = effects.key_of(effect.session, branch, effect.server, effect.tool, effect.arguments, occurrence)
     values = {
         "step": step, "class": effect.kind, "key": key, "holder": effect.holder, "owner": effect.owner,
-        "sending": effect.sending, "settled": effect.settled,
-        "arguments": bodies.put_body(conn, counters, effect.arguments.encode()),
+        "sending": effect.sending, "settled": effect.settled, "arguments": arguments,
     }  # fmt: skip
     conn.execute(_SQL["claim_effect"], values)
     return Claimed(begun, key)

@@ -284,18 +284,42 @@ select n, run, provider, status, model, usage, cost, error, started_at, finished
 
 -- name: effect
 select e.step, e.server, e.tool, e.class, e.key, e.occurrence, b.codec, b.size, b.data, e.holder, e.owner, e.sending, e.leave, e.settled,
-       e.failed, e.seen_at, s.state, s.attempts, s.number, s.session, s.branch, s.dialect
-from effect e join step s on s.id = e.step join blob b on b.id = e.arguments
+       e.failed, e.seen_at, s.state, s.attempts, s.number, s.session, s.branch, s.dialect, x.key
+from effect e join step s on s.id = e.step join session x on x.id = s.session join blob b on b.id = e.arguments
 where e.step = ?;
 
 -- name: holders
 select step, holder, owner, sending from effect where step in (select value from json_each(:steps)) and holder <> '';
 
 -- name: leaves
-select a.id, a.step from approval a join release r on r.step = a.step
-where a.session = :session and a.kind = 'call' and a.tool = :tool and a.state in ('approved', 'edited') and r.mode <> 'held'
+select a.id, s.branch from approval a join invocation i on i.step = a.step and i.choice = a.choice and i.place = a.place
+join step s on s.id = a.step
+where a.session = :session and a.kind in ('call', 'duplicate') and a.state in ('approved', 'edited')
+  and i.digest = :digest
   and not exists (select 1 from effect e where e.leave = a.id)
 order by a.decided_at limit 100;
+
+-- name: left_in_doubt
+select e.step from effect e join step s on s.id = e.step
+where s.state = 'interrupted' and e.class = 'once'
+  and not exists (select 1 from approval a where a.step = e.step and a.kind = 'doubt' and a.place = s.attempts)
+order by e.step limit 1000;
+
+-- name: call_made_before
+with recursive up (id, parent) as (
+    select id, parent from branch where id = :head
+    union all
+    select b.id, b.parent from up join branch b on b.id = up.parent
+), generation (id) as (
+    select id from up where parent is null
+    union all
+    select b.id from generation join branch b on b.parent = generation.id
+)
+select s.id, s.number, s.branch, s.state from step s join effect e on e.step = s.id
+where s.fingerprint = :fingerprint and s.session = :session and s.branch in (select id from generation)
+  and s.state in ('completed', 'in_flight', 'interrupted') and e.failed = 0
+  and not exists (select 1 from served v where v.run = :run and v.step = s.id)
+order by s.number desc limit 20;
 
 -- name: effects
 select e.step from effect e join step s on s.id = e.step where s.session = :session order by s.number limit :limit;

@@ -239,13 +239,13 @@ update effect set class = :class, key = :key, arguments = :arguments, holder = :
 where step = :step;
 
 -- name: effect_of
-select e.occurrence, e.key, s.branch from effect e join step s on s.id = e.step where e.step = ?;
+select e.occurrence, e.key, s.branch, e.arguments from effect e join step s on s.id = e.step where e.step = ?;
 
 -- name: without_holder
 update effect set holder = '', owner = '', sending = x'' where step = ?;
 
 -- name: unfinish
-update step set state = 'in_flight' where id = :step and attempts = :n and state in ('interrupted', 'held');
+update step set state = 'in_flight' where id = :step and attempts = :n and state in ('interrupted', 'held', 'failed');
 
 -- name: unfinish_attempt
 update attempt set finished_at = null, error = '' where step = :step and n = :n;
