@@ -145,7 +145,7 @@ def _add_commands() -> None:
 
     app.command("run", context_settings=run.CONTEXT_SETTINGS)(run.command)
     app.command("demo")(demo.command)
-    for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit):
+    for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
         app.command(command.__name__)(command)
     app.add_typer(authority.approvers, name="approvers")
     app.command("audit")(authority.audit)
