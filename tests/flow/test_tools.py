@@ -671,8 +671,19 @@ def test_nothing_of_a_credential_is_in_the_journal(proxy: Proxy, server: Upstrea
     server.script = lambda seen: plain(result(seen, repeats))
     sent = headers(**{"x-api-key": "sk-test-agents-own"})
     assert proxy.client.send("POST", path(session), sent, body("charge")).status == 200
-    assert b"sk-test-agents-own" not in proxy.stored_bytes()
-    assert b"sk-test-bank" not in proxy.stored_bytes()
+    first(server, plain(b'{"error":"sk-test-agents-own and sk-test-bank are unknown"}', 403))
+    assert proxy.client.send("POST", path(session), sent, body("refused")).status == 403
+    meta = {"auth": {"api_key": "sk-test-in-meta"}, "note": "sk-test-said"}
+    said = {"content": [{"type": "text", "text": "you sent sk-test-in-meta"}]}
+    first(server, plain(json.dumps({"jsonrpc": "2.0", "id": 1, "result": said}).encode()))
+    assert b"sk-test-in-meta" in call(proxy, session, "charge", meta=meta, cents=1).body
+    assert server.requests[-1].json()["params"]["_meta"]["auth"] == meta["auth"]  # type: ignore[index]
+    # Contents are compressed in the file; the session's own page has them all.
+    stored = proxy.stored_bytes() + json.dumps(proxy.control.session(session)).encode()
+    for secret in (b"sk-test-agents-own", b"sk-test-bank", b"sk-test-in-meta"):
+        assert secret not in stored
+    assert b"sk-test-said" in stored
+    assert call(proxy, session, "charge", run="b", meta=meta, cents=1).outcome == "replay"
 
 
 def test_the_journal_of_all_this_is_sound(proxy: Proxy, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from agentstate.core.effects import Hints
 from agentstate.core.model import Call
 from agentstate.dialects import sse
 from agentstate.dialects.base import canonical, digest_of
+from agentstate.dialects.concealing import conceal
 from agentstate.errors import AgentStateError, BadRequest
 
 NAME = "mcp"
@@ -145,7 +146,23 @@ def call_of(method: str, path: str, message: Message) -> Call:
     asked = {name: part for name, part in params.items() if name not in ("_meta", "arguments") and part is not None}
     asked["arguments"] = message.arguments
     frame = digest_of((b"tools/call", canonical(asked)))
-    return Call(NAME, method, path, message.body, frame, model=message.name)
+    kept, secrets = _kept(message.body)
+    return Call(NAME, method, path, kept, frame, model=message.name, secrets=secrets)
+
+
+def _kept(body: bytes) -> tuple[bytes, tuple[bytes, ...]]:
+    """(a call as it may be kept, the credentials in it). They may stand in what speaks of the transport; arguments are
+    data, in which nothing is called a credential."""
+    message = _fields.decode(body)
+    params = _fields.decode(message["params"])
+    if not _given(params, "_meta"):
+        return body, ()
+    meta = bytes(params["_meta"])
+    kept, secrets = conceal(meta)
+    if kept == meta:
+        return body, ()
+    changed: dict[str, Any] = dict(params) | {"_meta": msgspec.Raw(kept)}
+    return msgspec.json.encode(dict(message) | {"params": changed}), secrets
 
 
 def sent(body: bytes, key: str, edited: str | None = None) -> bytes:

@@ -18,14 +18,14 @@ from agentstate.core.effects import ToolClass
 from agentstate.core.model import Outcome, Shape, State, Verdict
 from agentstate.core.replay import Follow, Replay
 from agentstate.dialects import mcp
-from agentstate.dialects.concealing import scrubbed
+from agentstate.dialects.concealing import SHORTEST_SECRET, scrubbed
 from agentstate.engine.asked_call import AskedCall, Leave
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded_to
 from agentstate.engine.listener import Listener
 from agentstate.engine.mcp_reply import Refused, read_reply
 from agentstate.engine.request import Answer, Request
-from agentstate.engine.secrets import credentials
+from agentstate.engine.secrets import secrets_of
 from agentstate.engine.state import Live
 from agentstate.engine.tools import Tools
 from agentstate.engine.waiting_calls import Waiting
@@ -209,12 +209,13 @@ class McpCalls:
                 resume = partial(self.parts.http.attempt, work.server.provider)
                 read = await read_reply(reply, work.message.id, question, resume, most, work.listeners[0].event)
                 headers = reply.headers
+            secrets = self._secrets(work, question)
             if isinstance(read, Refused):
-                await self._not_made(work, read.status, read.body, f"HTTP {read.status}")
+                await self._not_made(work, read.status, scrubbed(read.body, secrets), f"HTTP {read.status}")
                 for listener in work.listeners:
                     listener.relay(read.status, headers, read.body)
                 return None
-            kept = scrubbed(read, credentials(question.headers, question.query))
+            kept = scrubbed(read, secrets)
             await self.tools.keep(work.asked, live, kept, failed=mcp.failed(read))
             work.finish(read, headers, Outcome.LIVE)
         except (UpstreamUnreachable, SettingsError) as error:  # it was not sent
@@ -227,6 +228,14 @@ class McpCalls:
             await asyncio.shield(journal.interrupt_step(live.step))
             raise
         return None
+
+    def _secrets(self, work: Work, question: Question) -> list[bytes]:
+        """What must not be kept of an answer: the agent's credentials, and the proxy's own under whatever name."""
+        ours = [part for _, value in work.server.headers() for part in (value, value.partition(" ")[2])]
+        return [
+            *secrets_of(question, work.asked.call),
+            *(part.encode() for part in ours if len(part) >= SHORTEST_SECRET),
+        ]
 
     def _question(self, work: Work, leave: Leave) -> Question:
         added = [("idempotency-key", leave.key)]
