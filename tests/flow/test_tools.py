@@ -13,7 +13,7 @@ import pytest
 
 from agentstate.core import fingerprint, policy
 from agentstate.core.approval import Decision, Vote
-from agentstate.core.model import ApprovalKind, OnReject, Release, Shape, State, Verdict
+from agentstate.core.model import ApprovalKind, OnReject, Release, Shape, State, ToolCall, Verdict
 from agentstate.dialects.registry import OPENAI_CHAT
 from agentstate.store.journal import Journal
 from agentstate.store.rows import Ending, Invoked, NewApproval, NewRunRow, NewStep, Released
@@ -442,7 +442,8 @@ def approve_in_answer(
         spelled = json.dumps(arguments).encode()
         proposed = NewApproval("apr_1", ApprovalKind.CALL, b"d", spelled, OnReject.MESSAGE, name)
         await journal.end_step(
-            Ending(row.id, begun.step, 1, State.COMPLETED, 200, b"[]", b"{}", True, Shape(), Verdict(), 0.0,
+            Ending(row.id, begun.step, 1, State.COMPLETED, 200, b"[]", b"{}", True, Shape(),
+                   Verdict(calls=(ToolCall(0, 0, "c1", name, spelled.decode()),)), 0.0,
                    asked=(proposed,))
         )  # fmt: skip
         await journal.decide("apr_1", Vote("admin", Decision.APPROVED), "")
@@ -465,7 +466,10 @@ def test_a_call_that_was_approved_in_the_models_answer_is_not_asked_about_again_
         with start(proxy, "s", "send_mail", to="b", n=1):
             assert question(proxy, "s", "held")["arguments"] == {"to": "b", "n": 1}
         assert server.calls == 0
-        assert text(call(proxy, "s", "send_mail", n=1, to="a")) == "done"
+        made = call(proxy, "s", "send_mail", n=1, to="a")
+        assert text(made) == "done"
+        [listed] = [one for step in proxy.control.session("s")["steps"] for one in step["calls"]]
+        assert listed["tool"] == name and listed["made_at"] == made.step
         with start(proxy, "s", "send_mail", to="a", n=1):
             assert question(proxy, "s", "held")
         assert server.calls == 1

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from agentstate.core import replay
+from agentstate.core import policy, replay
 from agentstate.core.approval import Decision
 from agentstate.core.model import ApprovalState, Entry, ReplayMode, State
 from agentstate.core.replay import Ask, Execute
@@ -226,3 +226,39 @@ def found_by_tool(answer: Any) -> Found:
 def first_matching(tool: str, patterns: Sequence[Sequence[str]]) -> int | None:
     """The place of the first list of patterns that names a tool."""
     return next((at for at, some in enumerate(patterns) if any(fnmatchcase(tool, one) for one in some)), None)
+
+
+class Proposed(NamedTuple):
+    """A call in a model's answer that an agent was given, at step ``number``; ``arguments``: JSON text."""
+
+    number: int
+    name: str
+    arguments: str
+
+
+class Made(NamedTuple):
+    """A call that was made under a claim, at step ``number``; ``arguments``: ``spelled``."""
+
+    number: int
+    server: str
+    tool: str
+    arguments: str
+
+
+def paired(proposed: Sequence[Proposed], made: Sequence[Made]) -> dict[int, int]:
+    """Which of the proposed calls were made under a claim: place in ``proposed`` to the number of the step that made
+    it. Each is of the same tool with equal arguments, made after it was proposed, and no two are one; both in order."""
+    by_digest: dict[bytes, list[int]] = {}
+    for place, call in enumerate(proposed):
+        by_digest.setdefault(policy.call_digest(call.name, call.arguments), []).append(place)
+    found: dict[int, int] = {}
+    for one in made:
+        places = [
+            place
+            for name in names(one.server, one.tool)
+            for place in by_digest.get(policy.call_digest(name, one.arguments), ())
+            if place not in found and proposed[place].number < one.number
+        ]
+        if places:
+            found[min(places)] = one.number
+    return found

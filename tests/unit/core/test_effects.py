@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from agentstate.core import effects
-from agentstate.core.effects import After, Found, Hints, Holder, Patterns, Settled, ToolClass
+from agentstate.core.effects import (
+    After,
+    Found,
+    Hints,
+    Holder,
+    Made,
+    Patterns,
+    Proposed,
+    Settled,
+    ToolClass,
+    paired,
+    spelled,
+)
 from agentstate.core.model import ApprovalState, Entry, ReplayMode, State
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
 
@@ -169,3 +181,18 @@ def test_an_address_that_is_probed_says_it_by_its_status() -> None:
     found = {status: effects.found_by_status(status, "x") for status in (200, 201, 404, 410, 403, 500)}
     assert [status for status, one in found.items() if one.ran] == [200]
     assert [status for status, one in found.items() if one.ran is False] == [404, 410]
+
+
+def test_a_proposed_call_and_the_step_that_made_it_are_one() -> None:
+    calls = [
+        Proposed(0, "mcp__bank__charge", '{"b": 2, "a": 1}'),
+        Proposed(0, "charge", '{"a": 1, "b": 2}'),
+        Proposed(0, "charge", '{"a": 2}'),
+        Proposed(3, "charge", '{"a": 1, "b": 2}'),
+        Proposed(3, "mcp__shop__charge", '{"a": 1, "b": 2}'),
+    ]
+    equal = spelled({"a": 1, "b": 2})
+    made = [Made(1, "bank", "charge", equal), Made(2, "bank", "charge", equal), Made(4, "", "charge", equal)]
+    assert paired(calls, made) == {0: 1, 1: 2, 3: 4}
+    assert paired(calls, [*made, Made(5, "bank", "charge", equal)]) == {0: 1, 1: 2, 3: 4}
+    assert paired(calls, [Made(1, "", "refund", equal)]) == {}
