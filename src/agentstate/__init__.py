@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from agentstate.sdk.langchain import wrap_langchain
     from agentstate.sdk.openai import AgentStateOpenAI, AsyncAgentStateOpenAI
     from agentstate.sdk.session import session
+    from agentstate.sdk.tool import tool, tool_key
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,8 @@ __all__ = [
     "AsyncAgentStateOpenAI",
     "__version__",
     "session",
+    "tool",
+    "tool_key",
     "wrap_crewai",
     "wrap_langchain",
 ]
@@ -34,6 +37,8 @@ _HOME = {
     "AsyncAgentStateAnthropic": "agentstate.sdk.anthropic",
     "AsyncAgentStateOpenAI": "agentstate.sdk.openai",
     "session": "agentstate.sdk.session",
+    "tool": "agentstate.sdk.tool",
+    "tool_key": "agentstate.sdk.tool",
     "wrap_crewai": "agentstate.sdk.crewai",
     "wrap_langchain": "agentstate.sdk.langchain",
 }

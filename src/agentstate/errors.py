@@ -117,6 +117,23 @@ class HumanRejection(Refused):
     status = 403
 
 
+class ToolRejected(HumanRejection):
+    """A person, or a policy in their place, refused a tool call; it was not made."""
+
+    code = "tool_rejected"
+
+
+class ToolFailed(AgentStateError):
+    """A tool raised an error in an earlier life of the agent, of a kind that cannot be raised again here.
+
+    ``detail``: its type and message.
+    """
+
+    code = "tool_failed"
+    status = 502
+    retry_after = None
+
+
 class UpstreamFault(AgentStateError):
     """The provider could not be reached, or what it said is no answer. Worth retrying."""
 

@@ -97,6 +97,31 @@ class ToolSettings(_Section):
     idempotent: list[str] = Field(default_factory=list, description="Tool-name patterns that may be called twice.")
 
 
+class McpSettings(_Section):
+    """An MCP server over streamable HTTP, which agents reach at `/s/SESSION/mcp/NAME`."""
+
+    url: str = Field(description="Address of the server's endpoint, as `https://host/mcp`.")
+    headers_env: list[str] = Field(
+        default_factory=list,
+        description="Headers that the proxy adds, each as `name=VARIABLE`: the variable holds the value.",
+    )
+
+
+class ProbeSettings(_Section):
+    """How to find out whether a call in doubt was made; where nothing is found out, a person is asked."""
+
+    tools: list[str] = Field(min_length=1, description="Tool-name patterns whose calls it is for.")
+    url: str = Field(
+        "",
+        description="Address that is asked, `{key}` in it standing for the call's key: 200: it ran, 404: it did not.",
+    )
+    tool: str = Field(
+        "",
+        description="Tool of the same MCP server that is asked with `key`, `tool` and `arguments`; it answers `ran`.",
+    )
+    timeout_s: float = Field(10.0, gt=0, description="How long an answer is waited for.")
+
+
 class PolicySettings(_Section):
     """One rule on tool calls; the most specific rule wins, among equals the most restrictive."""
 
@@ -200,12 +225,18 @@ class Settings(_Section):
     upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)  # type: ignore[arg-type]
     replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
     tools: ToolSettings = Field(default_factory=ToolSettings)
+    mcp: dict[str, McpSettings] = Field(default_factory=dict)
+    probes: list[ProbeSettings] = Field(default_factory=list)
     policies: list[PolicySettings] = Field(default_factory=_default_policies)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)  # type: ignore[arg-type]
     alerts: list[AlertSettings] = Field(default_factory=list)
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
     simulate: SimulateSettings = Field(default_factory=SimulateSettings)  # type: ignore[arg-type]
 
+
+# Sections of which there may be many: each with a name, or one after the other.
+_BY_NAME: dict[str, type[BaseModel]] = {"providers": ProviderSettings, "mcp": McpSettings}
+_IN_ORDER: dict[str, type[BaseModel]] = {"probes": ProbeSettings, "policies": PolicySettings, "alerts": AlertSettings}
 
 # Short names of variables that are used often. The long form (AGENTSTATE_SECTION__NAME) works for every setting.
 SHORT_VARIABLES: dict[str, tuple[str, ...]] = {
@@ -299,7 +330,7 @@ def _from_environment(environ: dict[str, str]) -> dict[str, Any]:
 
 def _parsed(text: str, keys: tuple[str, ...]) -> Any:
     """A list in a variable is comma-separated; everything else is left to the types."""
-    if keys[-1] in ("agent_keys", "allowed_hosts", "dialects", "read", "idempotent"):
+    if keys[-1] in ("agent_keys", "allowed_hosts", "dialects", "read", "idempotent", "headers_env"):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 
@@ -353,12 +384,11 @@ def reference() -> list[tuple[str, str, str, str]]:
     """Every setting as (name, type, default, help); the reference page is compared with this."""
     rows: list[tuple[str, str, str, str]] = []
     for section, field in Settings.model_fields.items():
-        kind = field.annotation
-        prefix = section
-        if section == "providers":
-            kind, prefix = ProviderSettings, "providers.NAME"
-        elif section in ("policies", "alerts"):
-            kind, prefix = (PolicySettings if section == "policies" else AlertSettings), f"[[{section}]]"
+        kind, prefix = field.annotation, section
+        if section in _BY_NAME:
+            kind, prefix = _BY_NAME[section], f"{section}.NAME"
+        elif section in _IN_ORDER:
+            kind, prefix = _IN_ORDER[section], f"[[{section}]]"
         assert isinstance(kind, type) and issubclass(kind, BaseModel)
         for name, part in kind.model_fields.items():
             if part.default_factory is not None:

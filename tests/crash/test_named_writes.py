@@ -48,6 +48,8 @@ BY_CONTROL = ("end_run", "set_status", "roll_back")
 LATE = ("set_owner",)
 OF_JOBS = ("finish_job",)
 OF_DELETIONS = ("delete_job",)
+# Killed at in test_mcp_kills.py and test_tool_kills.py.
+OF_TOOLS = ("claim", "hold_call", "doubt", "keep_result", "abandon")
 AT_START = ("interrupt_steps",)
 JSON = {"content-type": "application/json"}
 STATES = ("queued", "completed")
@@ -90,7 +92,7 @@ PROGRAMS: Sequence[tuple[str, str | None, Program]] = [
 
 def test_every_named_write_of_the_journal_is_killed_at() -> None:
     tested = {*UNDER_LOAD, *BY_CONTROL, *LATE, *OF_JOBS, *OF_DELETIONS, *OF_MESSAGES, *OF_DECISIONS, *BY_PEOPLE}
-    tested |= {*AT_START, *AT_STOP}
+    tested |= {*OF_TOOLS, *AT_START, *AT_STOP}
     assert crashing_server.written_names() == tested
 
 

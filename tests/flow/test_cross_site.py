@@ -65,3 +65,16 @@ def test_no_page_of_another_site_spends_our_money(served: Proxy, upstream: Upstr
 def test_agents_behind_odd_names_are_served(served: Proxy, upstream: Upstream) -> None:
     assert served.client.ask("x", "hi", headers={"Host": "odd.internal:99"}).status == 200
     assert upstream.calls == 1
+
+
+def test_no_page_of_another_site_calls_a_tool(tmp_path: Path, upstream: Upstream) -> None:
+    (tmp_path / "agentstate.toml").write_text(f'[mcp.bank]\nurl = "{upstream.url}"\n')
+    body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge"}}'
+    claim = b'{"arguments":{},"process":"p","sending":"1"}'
+    with Proxy(tmp_path) as proxy:
+        rebound = {"Host": "evil.test", "Sec-Fetch-Site": "same-origin", "Content-Type": "application/json"}
+        for headers in ({**EVIL, "Content-Type": "application/json"}, rebound):
+            for path, sent in (("/s/x/mcp/bank", body), ("/mcp/bank", body), ("/s/x/tools/charge/claim", claim)):
+                assert proxy.client.send("POST", path, headers, sent).status == 403
+        assert upstream.calls == 0
+        assert proxy.control.get("/api/sessions") == []

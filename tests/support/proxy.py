@@ -179,6 +179,11 @@ class Proxy:
             ended.set()
             listening.set()
 
+    def keep_port(self) -> Proxy:
+        """Listen on the present port after every restart."""
+        self._arguments += ["--port", str(self.port)]
+        return self
+
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone. Harmless when it has ended already."""
         if self._process is not None:

@@ -18,7 +18,7 @@ from agentstate.alerts.target import Post, Target
 
 # Limits of an embed, in characters; 6000 in all, which these keep together: 256 + 400 + 2500 + 600 + 10 * 220 + 40.
 _TITLE, _TEXT, _CONTENT, _LINK, _VALUE, _FIELDS, _URL = 256, 400, 2500, 600, 200, 10, 512
-_ROW, _BUTTON, _GREEN, _RED, _TO_LINK = 1, 2, 3, 4, 5
+_ROW, _BUTTON, _GREY, _GREEN, _RED, _TO_LINK = 1, 2, 2, 3, 4, 5
 _COLOURS = {TEST: 0x5865F2, "approval.required": 0xFAA61A}
 _ALARM = 0xED4245
 _MARKUP = re.compile(r"([\\*_~`|>\[\]()#<@\-]|(?<=:)/(?=/))")  # the last: an address would become a link
@@ -57,9 +57,9 @@ def embed(message: Message) -> dict[str, Any]:
 
 def _components(message: Message, deciding: bool) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
-    if message.approval and deciding:
-        for style, label, name in ((_GREEN, "Approve", "approve"), (_RED, "Reject", "reject")):
-            made.append({"type": _BUTTON, "style": style, "label": label, "custom_id": f"{name}:{message.approval}"})
+    for name, label, good in message.buttons if deciding else ():
+        style = _GREY if good is None else (_GREEN if good else _RED)
+        made.append({"type": _BUTTON, "style": style, "label": label, "custom_id": f"{name}:{message.approval}"})
     if message.link and len(message.link) <= _URL and not _only_here(message.link):
         made.append({"type": _BUTTON, "style": _TO_LINK, "label": message.link_label, "url": message.link})
     return made

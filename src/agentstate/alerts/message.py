@@ -31,6 +31,7 @@ _PLAIN = ("approval", "kind", "state")
 CONTENT = ("arguments", "text")
 
 _PENDING = "pending"
+_QUESTIONS = ("approval.required", "call.in_doubt")
 # Letters, marks and symbols that show nothing: fillers, joiners, variation selectors, the blank of Braille.
 _BLANKS = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
@@ -53,9 +54,27 @@ class Alert:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Button(NamedTuple):
+    """``name``: by which a press is known again; ``good``: it lets something happen, ``None``: neither that nor the
+    opposite."""
+
+    name: str
+    label: str
+    good: bool | None
+
+
+_OF_HOLD = (Button("approve", "Approve", True), Button("reject", "Reject", False))
+_OF_DOUBT = (
+    Button("ran", "It ran", None),
+    Button("resend", "It did not run: send it again", True),
+    Button("abort", "Give it up", False),
+)
+
+
 class Message(NamedTuple):
     """What is told, in plain text. ``fields``: (label, value); ``content``: prompt or arguments, empty where they are
-    not shown; ``approval``: its id where it can be decided with two buttons; ``data``: the facts for programs."""
+    not shown; ``approval``: its id where it can be decided with buttons; ``data``: the facts for programs; ``doubt``:
+    the question is what became of a call."""
 
     id: str
     event: str
@@ -68,6 +87,14 @@ class Message(NamedTuple):
     link_label: str
     approval: str
     data: Mapping[str, Any]
+    doubt: bool = False
+
+    @property
+    def buttons(self) -> tuple[Button, ...]:
+        """Those that decide; none where there is nothing to decide."""
+        if not self.approval:
+            return ()
+        return _OF_DOUBT if self.doubt else _OF_HOLD
 
 
 def compose(alert: Alert, show_content: bool = False) -> Message:
@@ -80,13 +107,14 @@ def compose(alert: Alert, show_content: bool = False) -> Message:
     if show_content:
         content = visible(next((str(facts[name]) for name in CONTENT if _told(facts, name)), ""), lines=True)
     names = (*LABELS, *_PLAIN, *(CONTENT if show_content else ()))
-    decidable = alert.event == "approval.required" and _is_open(facts) and facts.get("kind") != "doubt"
+    decidable = alert.event in _QUESTIONS and _is_open(facts)
     return Message(
         alert.id, alert.event, alert.at, title, text, tuple(fields), content, alert.link,
-        "Open the approval" if alert.event in ("approval.required", "call.in_doubt") else "Open",
+        "Open the approval" if alert.event in _QUESTIONS else "Open",
         alert.subject if decidable else "",
         {"session": alert.session, "subject": alert.subject}
         | {name: facts[name] for name in names if _told(facts, name)},
+        alert.event == "call.in_doubt" or facts.get("kind") == "doubt",
     )  # fmt: skip
 
 
@@ -108,7 +136,7 @@ def _words(alert: Alert) -> tuple[str, str]:
     facts, session = alert.facts, visible(alert.session)
     tool = visible(_spelled(facts.get("tool", ""))) or "a tool"
     match alert.event:
-        case "approval.required" if not _is_open(facts):
+        case event if event in _QUESTIONS and not _is_open(facts):
             return (
                 f"Nothing to decide any more: {tool}",
                 f"The approval is {visible(_spelled(facts['state']))} already.",

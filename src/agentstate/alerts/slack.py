@@ -14,8 +14,7 @@ from agentstate.alerts.target import Post, Target
 
 # Limits of Block Kit, in characters, as its reference has them; slack-sdk's block classes check the same.
 _HEADER, _SECTION, _FIELD, _FIELDS, _URL = 150, 3000, 2000, 10, 3000
-# What the endpoint that presses arrive at looks for.
-APPROVE, REJECT = "approve", "reject"
+_STYLES = {True: {"style": "primary"}, False: {"style": "danger"}, None: {}}
 
 
 def post(message: Message, target: Target, at: float) -> Post:
@@ -30,7 +29,7 @@ _NO_PREVIEWS = {"unfurl_links": False, "unfurl_media": False}
 
 
 def blocks(message: Message, buttons: bool) -> list[dict[str, Any]]:
-    """Block Kit. ``buttons``: approve and reject there, else a link only."""
+    """Block Kit. ``buttons``: those that decide too, else a link only."""
     made: list[dict[str, Any]] = [
         {"type": "header", "text": _plain(message.title, _HEADER)},
         {"type": "section", "text": _plain(message.text, _SECTION)},
@@ -48,15 +47,13 @@ def blocks(message: Message, buttons: bool) -> list[dict[str, Any]]:
 
 
 def _buttons(message: Message, deciding: bool) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
-    if message.approval and deciding:
-        for name, label, style in ((APPROVE, "Approve", "primary"), (REJECT, "Reject", "danger")):
-            made.append(
-                {
-                    "type": "button", "action_id": name, "value": message.approval, "style": style,
-                    "text": _plain(label, _HEADER),
-                }
-            )  # fmt: skip
+    made: list[dict[str, Any]] = [
+        {
+            "type": "button", "action_id": button.name, "value": message.approval, **_STYLES[button.good],
+            "text": _plain(button.label, _HEADER),
+        }
+        for button in (message.buttons if deciding else ())
+    ]  # fmt: skip
     if message.link and len(message.link) <= _URL:
         text = _plain(message.link_label, _HEADER)
         made.append({"type": "button", "action_id": "open", "url": message.link, "text": text})

@@ -28,6 +28,14 @@ from agentstate.errors import AgentStateError, BadRequest
 POLL_S = 2.0
 _MOST_SHOWN = 60  # characters of arguments in a table
 
+# What can be said of an approval: (its kind, the decision that it is).
+_OUTCOMES = {
+    "ran": ("doubt", "REUSED"),
+    "did-not-run": ("doubt", "APPROVED"),
+    "abort": ("doubt", "REJECTED"),
+    "reuse": ("duplicate", "REUSED"),
+}
+
 Id = Annotated[str, typer.Argument(metavar="ID", help="The approval's id, as `agentstate approvals` shows it.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; the agent or the model may be told.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
@@ -86,7 +94,9 @@ def _follow(control: Control, query: dict[str, str], full: bool, as_json: bool) 
 
 def approve(key: Id, reason: Reason = "", url: Url = None, config: Config = None) -> None:
     """Approve a held call: it is given to the agent as it is."""
-    _say(_decided(connected(config, url), key, {"action": "APPROVED", "reason": reason}))
+    control = connected(config, url)
+    _refuse_doubt(control, key)
+    _say(_decided(control, key, {"action": "APPROVED", "reason": reason}))
 
 
 def reject(
@@ -96,7 +106,49 @@ def reject(
     config: Config = None,
 ) -> None:
     """Reject a held call: the agent never sees it."""
-    _say(_decided(connected(config, url), key, {"action": "REJECTED", "reason": reason}))
+    control = connected(config, url)
+    _refuse_doubt(control, key)
+    _say(_decided(control, key, {"action": "REJECTED", "reason": reason}))
+
+
+def _refuse_doubt(control: Control, key: str) -> None:
+    """Raises ``BadRequest``: whether a call ran is no question of yes and no."""
+    if control.call("GET", f"/api/approvals/{part(key)}")["kind"] == "doubt":
+        raise BadRequest(
+            f"approval {key} is about a call in doubt: look what became of it, then say so with "
+            f"`agentstate settle {key}` and ran, did-not-run (it is sent again) or abort"
+        )
+
+
+def settle(
+    key: Id,
+    outcome: Annotated[str, typer.Argument(metavar="OUTCOME", help="ran, did-not-run, abort; of a duplicate: reuse.")],
+    result: Annotated[str | None, typer.Option("--result", help="What a call that ran came to: JSON, or text.")] = None,
+    reason: Reason = "",
+    url: Url = None,
+    config: Config = None,
+) -> None:
+    """Say what became of a call in doubt, or give the recorded result of a suspected duplicate."""
+    if outcome not in _OUTCOMES:
+        raise BadRequest(f"outcome is {outcome[:60]!r}; use {', '.join(_OUTCOMES)}")
+    if result is not None and outcome != "ran":
+        raise BadRequest("--result goes with the outcome ran only; nothing was decided")
+    control = connected(config, url)
+    seen = control.call("GET", f"/api/approvals/{part(key)}")
+    kind, action = _OUTCOMES[outcome]
+    if seen["kind"] != kind:
+        raise BadRequest(f"approval {key} is of the kind {seen['kind']}; {outcome} can be said of a {kind} only")
+    body: dict[str, Any] = {"action": action, "reason": reason, "digest": seen["digest"]}
+    if result is not None:
+        body["arguments"] = _value(result)
+    _say(_decided(control, key, body))
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def edit(
@@ -212,7 +264,7 @@ def _whole(console: Console, one: dict[str, Any]) -> None:
         console.print(f"arguments to the letter: {note}", style="yellow", markup=False, soft_wrap=True)
     console.print(text, markup=False, highlight=False, soft_wrap=True)
     if one["effective"] is not None:
-        console.print("as edited:", style="dim")
+        console.print("its result:" if one["kind"] == "doubt" else "as edited:", style="dim")
         shown = laid_out(json.dumps(one["effective"]))[0]
         console.print(shown, markup=False, highlight=False, soft_wrap=True)
 

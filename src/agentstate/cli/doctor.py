@@ -5,17 +5,12 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import Progress
 
-from agentstate.core.model import Call
 from agentstate.dialects import registry
 from agentstate.settings import Settings, store_path
 from agentstate.store import doctor as audit
 from agentstate.store.reader import Reader
 
 _MOST_SHOWN = 50
-
-
-def _parse(dialect: str, method: str, path: str, body: bytes) -> Call:
-    return registry.BY_NAME[dialect].parse(method, path, body)
 
 
 def doctor(settings: Settings) -> int:
@@ -33,7 +28,7 @@ def doctor(settings: Settings) -> int:
                     tasks[what] = progress.add_task(what, total=total)
                 progress.update(tasks[what], completed=done)  # type: ignore[arg-type]
 
-            for finding in audit.examine(reader, _parse, told):
+            for finding in audit.examine(reader, registry.parse, told):
                 found += 1
                 if found <= _MOST_SHOWN:
                     console.print(f"[red]✗[/red] {finding.where}: {finding.what}", markup=True, highlight=False)

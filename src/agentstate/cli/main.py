@@ -141,17 +141,18 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import alerts, approvals, authority, demo, policy, run
+    from agentstate.cli import alerts, approvals, authority, demo, mcp, policy, run
 
     app.command("run", context_settings=run.CONTEXT_SETTINGS)(run.command)
     app.command("demo")(demo.command)
-    for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit):
+    for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
         app.command(command.__name__)(command)
     app.add_typer(authority.approvers, name="approvers")
     app.command("audit")(authority.audit)
     app.command("label")(authority.label)
     app.add_typer(policy.policy, name="policy")
     app.add_typer(alerts.app)
+    app.command("mcp")(mcp.command)
 
 
 def main() -> None:

@@ -142,6 +142,8 @@ def _decided(approval: dict[str, Any]) -> str:
 
 
 def _result(call: dict[str, Any]) -> str:
+    if call["made_at"] is not None:
+        return f"made as step {call['made_at']}"
     if call["result"] is None:
         return "no result yet"
     return f"failed: {call['result']}" if call["failed"] else str(call["result"])

@@ -23,7 +23,8 @@ class Decision(StrEnum):
     APPROVED = "APPROVED"
     EDITED = "EDITED"
     REJECTED = "REJECTED"
-    REUSED = "REUSED"  # of a suspected duplicate: give the result that is recorded
+    # Of a suspected duplicate: give the result that is recorded; of a call in doubt: it ran, and this is its result.
+    REUSED = "REUSED"
 
 
 class Role(StrEnum):
@@ -128,7 +129,7 @@ def fits(kind: ApprovalKind, action: Decision) -> str:
         return "a held request is approved or rejected as it is; it cannot be edited"
     if action is Decision.EDITED and kind is ApprovalKind.DOUBT:
         return "a call in doubt is settled, not edited: say whether it ran, and its result"
-    if action is Decision.REUSED and kind is not ApprovalKind.DUPLICATE:
+    if action is Decision.REUSED and kind not in (ApprovalKind.DUPLICATE, ApprovalKind.DOUBT):
         return "only a suspected duplicate has a recorded result to reuse"
     return ""
 
@@ -140,7 +141,7 @@ def tally(asked: Asked, votes: Sequence[Vote], new: Vote, now: float) -> Verdict
     """
     if asked.state is not ApprovalState.PENDING:
         equal = asked.state is state_of(new.action) and (
-            new.action is not Decision.EDITED or asked.effective == new.arguments
+            new.action not in (Decision.EDITED, Decision.REUSED) or asked.effective == new.arguments
         )
         return Verdict.SAME if equal else Verdict.CONFLICT
     if is_over(asked.expires_at, now):

@@ -11,8 +11,9 @@ from agentstate.errors import IllegalTransition
 STEP: dict[State, frozenset[State]] = {
     State.IN_FLIGHT: frozenset({State.COMPLETED, State.FAILED, State.INTERRUPTED}),
     # A failed or interrupted step may be tried again: the new attempt belongs to the same step.
-    State.FAILED: frozenset({State.IN_FLIGHT}),
-    State.INTERRUPTED: frozenset({State.IN_FLIGHT}),
+    # A tool call that may not be made any more is refused; of an interrupted one it may turn out what became of it.
+    State.FAILED: frozenset({State.IN_FLIGHT, State.COMPLETED}),
+    State.INTERRUPTED: frozenset({State.IN_FLIGHT, State.COMPLETED}),
     State.COMPLETED: frozenset(),
     # A question that waits for a person before it is sent; where it is refused, the refusal is its answer.
     State.HELD: frozenset({State.IN_FLIGHT, State.COMPLETED}),

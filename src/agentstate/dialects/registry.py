@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
+from agentstate.core.model import Call
+from agentstate.dialects import function, mcp
 from agentstate.dialects.anthropic_answer import anthropic_error
 from agentstate.dialects.anthropic_messages import AnthropicMessages
 from agentstate.dialects.base import Dialect, openai_error
@@ -50,6 +52,9 @@ _BY_PATH: dict[str, Dialect] = {
 }
 _OF_GEMINI: dict[str, Dialect] = {name: _GEMINI for name in GENERATE} | {name: _PURE_GEMINI for name in PURE_OF_GEMINI}
 BY_NAME: dict[str, Dialect] = {dialect.name: dialect for dialect in (*_BY_PATH.values(), *_OF_GEMINI.values())}
+
+# Calls of tools are steps as well; they are no questions to a provider.
+_TOOL_CALLS: dict[str, Callable[[str, str, bytes], Call]] = {mcp.NAME: mcp.parse, function.NAME: function.parse}
 
 # First parts of paths that belong to one kind of provider alone; all others go to an OpenAI-style one.
 _FIRST = {"messages": "anthropic", "complete": "anthropic", "api": "ollama", "tunedModels": "gemini"}
@@ -129,6 +134,12 @@ def for_path(method: str, path: str) -> Dialect | None:
 def _under_base(path: str) -> Dialect | None:
     found = _UNDER_BASE.fullmatch(path)
     return _BY_PATH[found[1] or found[2]] if found is not None else None
+
+
+def parse(dialect: str, method: str, path: str, body: bytes) -> Call:
+    """A recorded step's request, read again."""
+    of_tool = _TOOL_CALLS.get(dialect)
+    return of_tool(method, path, body) if of_tool is not None else BY_NAME[dialect].parse(method, path, body)
 
 
 def provider_kind(path: str, headers: Iterable[tuple[str, str]] = ()) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agentstate import clock
 from agentstate.core import approval
 from agentstate.core.approval import LINK, Decision, Person, Verdict, Vote
-from agentstate.core.model import Action, ToolCall
+from agentstate.core.model import Action, ApprovalKind, ToolCall
 from agentstate.errors import BadRequest, Conflict, Forbidden, NotFound, Unprocessable
 from agentstate.store.rows import ApprovalRow
 
@@ -69,7 +69,9 @@ class Approvals:
         if fault := approval.fits(row.kind, decision):
             raise Unprocessable(fault)
         edited = self._edited(row, arguments, person) if decision is Decision.EDITED else ""
-        if decision is not Decision.EDITED and arguments is not None:
+        if row.kind is ApprovalKind.DOUBT and decision is Decision.REUSED:
+            edited = json.dumps(arguments)  # a call in doubt ran, and this is its result
+        elif decision is not Decision.EDITED and arguments is not None:
             raise Unprocessable("arguments are taken with the action EDITED only; the approval is still pending")
         verdict, done = await self._parts.journal.decide(row.id, Vote(person.name, decision, edited), reason)
         row = self.find(key)

@@ -10,6 +10,7 @@ import logging
 from functools import cached_property
 
 from agentstate.core.branching import lineage
+from agentstate.engine import doubts
 from agentstate.engine.approvals import Approvals
 from agentstate.engine.delivery import Delivery
 from agentstate.engine.gate import Gate
@@ -21,6 +22,7 @@ from agentstate.engine.presence import Presence
 from agentstate.engine.state import Floating
 from agentstate.engine.tasks import Tasks
 from agentstate.providers.client import Client, SimulatedClient
+from agentstate.providers.mcp import Servers
 from agentstate.providers.pricing import Pricing
 from agentstate.providers.provider import Registry
 from agentstate.settings import Settings, data_folder, store_path
@@ -40,6 +42,7 @@ class Parts:
         self.settings = settings
         self.journal = Journal(store_path(settings), settings.store.busy_s)
         self.providers = Registry(settings.providers)
+        self.mcp_servers = Servers(settings.mcp)
         self.pricing = Pricing()
         self.presence = Presence()
         self.floating = Floating()
@@ -56,8 +59,11 @@ class Parts:
     @cached_property
     def client(self) -> Client:
         """Who makes attempts. It is loaded when first needed, so that a start need not wait for it; see ``warm``."""
-        if self.settings.simulate.enabled:
-            return SimulatedClient(self.settings.simulate)
+        return SimulatedClient(self.settings.simulate) if self.settings.simulate.enabled else self.http
+
+    @cached_property
+    def http(self) -> Client:
+        """Who makes attempts over the network, at tools even where models are simulated."""
         from agentstate.providers.http import HttpClient
 
         return HttpClient(self.settings.upstream)
@@ -75,6 +81,7 @@ class Parts:
         self.journal.lock.tell(url)
         self.delivery.start(url)
         self.followers.start("expire approvals", Approvals(self).expire())
+        self.followers.start("ask about calls in doubt", doubts.ask_left(self))
 
     async def drain(self, grace_s: float) -> None:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is
@@ -90,8 +97,9 @@ class Parts:
         await self.drain(1.0)
         await self.followers.finish(0)
         await self.delivery.stop()
-        if "client" in self.__dict__:
-            await self.client.close()
+        for made in ("client", "http"):
+            if made in self.__dict__:
+                await self.__dict__[made].close()
         self.journal.close()
 
     def head(self, session: SessionRow) -> tuple[Shown, bytes | None]:

@@ -260,14 +260,17 @@ class Gate:
         self._parts.floating.holding.clear()
         for event in self.requests.values():
             event.set()
+        self._parts.floating.decided_any()
 
     def look_again(self) -> None:
         """Something that held steps back may be over."""
         for step in (*self._parts.floating.holding, *self.requests):
             self.look(step)
+        self._parts.floating.decided_any()
 
     def look(self, step: int) -> None:
         """Settle a step, if all is decided, in a task of the process."""
+        self._parts.floating.decided(step)  # a call of a tool may wait for it
         if (event := self.requests.get(step)) is not None:
             event.set()
         elif step not in self._settling:

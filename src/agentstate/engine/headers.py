@@ -14,6 +14,7 @@ from agentstate.dialects import credentials
 from agentstate.dialects.base import Dialect
 from agentstate.engine.request import Request
 from agentstate.providers.client import Headers, Question
+from agentstate.providers.mcp import Server
 from agentstate.providers.provider import Provider
 from agentstate.store.rows import AnswerRow
 
@@ -48,6 +49,20 @@ def _sent(
     if not raw:
         sent.append(("accept-encoding", "identity"))
     return sent, query
+
+
+def forwarded_to(
+    request: Request, server: Server, body: bytes, dropped: tuple[str, ...] = (), added: Headers | None = None,
+    method: str = "",
+) -> Question:  # fmt: skip
+    """What an MCP server is sent for a request: the agent's headers, less cookies and those that begin with
+    ``dropped``; ours take the place of the agent's. Raises ``SettingsError``."""
+    ours = [*server.headers(), *(added or [])]
+    replaced = {name for name, _ in ours} | _MADE_ANEW | credentials.NEVER_SENT | {"accept-encoding"}
+    kept = [pair for pair in request.headers if not pair[0].lower().startswith(dropped or ("\0",))]
+    headers = [pair for pair in kept if pair[0].lower() not in replaced]
+    query = "&".join(part for part in (server.query, request.query) if part)
+    return Question(method or request.method, "", query, [*headers, *ours, ("accept-encoding", "identity")], body)
 
 
 def live_headers(headers: Headers) -> Headers:

@@ -54,6 +54,11 @@ class Connection:
     def unwatch(self, call: Callable[[], None]) -> None:
         self._watchers.discard(call)
 
+    def speaks_as(self, owner: str) -> None:
+        """The process at the other end speaks for another one, which is the agent: "pid:start"."""
+        self._owner = asyncio.get_running_loop().create_future()
+        self._owner.set_result(owner)
+
     def owner(self) -> asyncio.Future[str]:
         """The process at the other end, "" when it cannot be known."""
         if self._owner is None:

@@ -44,14 +44,14 @@ async def reopened(
         call = proposed.get((row.choice, row.place))
         if row.kind not in (ApprovalKind.CALL, ApprovalKind.DUPLICATE) or row.state not in PASSES or call is None:
             continue
-        asked = _asked_again(parts, row, policies.ruling(effective(call, row), place), clock.now())
+        asked = asked_again(parts, row, policies.ruling(effective(call, row), place), clock.now())
         if asked is not None:
             await parts.journal.reopen(asked._replace(messages=parts.gate.messages(place.session, row)))
             again = True
     return again
 
 
-def _asked_again(parts: Parts, row: ApprovalRow, ruling: Ruling, now: float) -> Reopened | None:
+def asked_again(parts: Parts, row: ApprovalRow, ruling: Ruling, now: float) -> Reopened | None:
     """What is asked in the place of a decision that does not suffice; ``None``: it does, or there is nothing to ask."""
     rule = ruling.rule
     held = ruling.action is Action.HOLD and rule is not None
@@ -66,12 +66,20 @@ def _asked_again(parts: Parts, row: ApprovalRow, ruling: Ruling, now: float) -> 
     asked = Reopened(row.id, spelled_rule(ruling), _OVER, rule.quorum, rule.approvers, expires_at, over)
     if over:
         return asked
-    # Whose word counts, and how many must agree, is as it is now.
+    return None if suffices(parts, row, ruling) else asked._replace(reason=_STRICTER)
+
+
+def suffices(parts: Parts, row: ApprovalRow, ruling: Ruling) -> bool:
+    """Whether those who agreed are enough for what governs the call now. Whose word counts, and how many must agree, is
+    as it is now."""
+    rule = ruling.rule
+    if ruling.action is not Action.HOLD or rule is None:
+        return True
     agreed = [
         who for who, action, *_ in parts.journal.read.votes(row.id)
         if agrees(row, action) and (person := _person(parts, who)) and may_decide(person, rule.approvers)
     ]  # fmt: skip
-    return asked._replace(reason=_STRICTER) if len(agreed) < rule.quorum else None
+    return len(agreed) >= rule.quorum
 
 
 def _person(parts: Parts, name: str) -> Person | None:

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from weakref import WeakValueDictionary
 
 from agentstate import clock
 from agentstate.core.branching import NO_LIMIT
@@ -56,6 +57,8 @@ class Floating:
         self.live: dict[int, Live] = {}
         self.holding: dict[int, Recording] = {}  # of steps that wait for a decision, by those who wait with them
         self.followed: set[tuple[int, str]] = set()  # jobs at providers, by session and name
+        # Set when something is decided about a step; kept by those who wait for it.
+        self._undecided: WeakValueDictionary[int, asyncio.Event] = WeakValueDictionary()
         self._new: dict[tuple[int, bytes], list[Live]] = {}
         self._claims: Counter[tuple[int, int]] = Counter()
         self._cuts: dict[tuple[int, int], float] = {}
@@ -152,6 +155,24 @@ class Floating:
             fresh=fresh,
             lost=lost,
         )
+
+    # --- decisions of people ---
+
+    def undecided(self, step: int) -> asyncio.Event:
+        """Set as soon as anything more is decided about a step."""
+        event = self._undecided.get(step)
+        if event is None:
+            event = self._undecided[step] = asyncio.Event()
+        return event
+
+    def decided(self, step: int) -> None:
+        if event := self._undecided.pop(step, None):
+            event.set()
+
+    def decided_any(self) -> None:
+        """Whoever waits for a decision looks again."""
+        for step in list(self._undecided):
+            self.decided(step)
 
     # --- claims and cuts ---
 

@@ -59,6 +59,16 @@ def run_id() -> str:
     return given
 
 
+def process_name() -> str:
+    """What names this process for as long as it lives; a fork has a name of its own."""
+    return f"{_OWN_RUN_ID}-{os.getpid()}"
+
+
+def sending_name() -> str:
+    """A new name for one call, by which its sendings are known to be the same."""
+    return secrets.token_hex(12)
+
+
 def api_key(given: str | None = None) -> str:
     """The key to send: the given one, ``OPENAI_API_KEY``, or the placeholder ``MISSING_KEY``."""
     return given or os.environ.get("OPENAI_API_KEY") or MISSING_KEY

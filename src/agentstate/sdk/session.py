@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -30,6 +31,17 @@ _OPENAI = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
 _BARE = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "ANTHROPIC_API_URL", "GOOGLE_GEMINI_BASE_URL", "OLLAMA_HOST")
 _CUSTOM_HEADERS = ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS")
 _NO_PROXY = ("NO_PROXY", "no_proxy")
+
+
+_current: ContextVar[session | None] = ContextVar("agentstate_session", default=None)
+
+
+def current() -> session | None:
+    """The session in whose block this is called, else the one of ``AGENTSTATE_SESSION_ID``; ``None``: neither."""
+    found = _current.get()
+    if found is None and os.environ.get("AGENTSTATE_SESSION_ID"):
+        found = session()
+    return found
 
 
 class session:
@@ -80,6 +92,7 @@ class session:
         self._headers = {
             name: value for name, value in where.headers.items() if name in (http.SESSION_HEADER, http.RUN_HEADER)
         }
+        self._within: list[Token[session | None]] = []
         self._complete = complete
         self._token = (admin_token or os.environ.get(TOKEN_VARIABLE) or "").strip() if complete else ""
         if complete and not self._token:
@@ -107,21 +120,36 @@ class session:
         ids = {"AGENTSTATE_SESSION_ID": self.id, "AGENTSTATE_RUN_ID": self.run}
         return made | {"AGENTSTATE_URL": self._proxy + "/v1"} | ids
 
+    def mcp_url(self, server: str) -> str:
+        """The address of an MCP server of the proxy's settings, for a client that speaks streamable HTTP."""
+        return f"{self.anthropic_base_url}/mcp/{quote(server, safe='')}"
+
     def __enter__(self) -> Self:
+        self._within.append(_current.set(self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave()
         if self._complete and kind is None:
             self._mark_completed()
 
+    def _leave(self) -> None:
+        """Tools that are called from here on do not belong to this session any more."""
+        before = self._within.pop()
+        try:
+            _current.reset(before)
+        except ValueError:  # left in another context than it was entered in
+            _current.set(None)
+
     async def __aenter__(self) -> Self:
-        return self
+        return self.__enter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave()
         if self._complete and kind is None:
             import asyncio
 

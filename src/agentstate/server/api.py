@@ -17,6 +17,7 @@ from starlette.routing import Route
 from agentstate import __version__
 from agentstate.core.approval import Role
 from agentstate.engine.core import Parts
+from agentstate.engine.doubts import settle
 from agentstate.engine.links import Links
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, NotFound
@@ -24,8 +25,9 @@ from agentstate.server import api_alerts
 from agentstate.server.api_approvals import ApprovalRoutes
 from agentstate.server.approve_page import ApprovePage
 from agentstate.server.auth import Authority
+from agentstate.server.effects import effect_view, settled_view
 from agentstate.server.hooks import Hooks
-from agentstate.server.routing import Guard, body_of, error_answer, is_small, json_answer, next_page, whole
+from agentstate.server.routing import Guard, body_of, error_answer, is_small, json_answer, next_page, person_of, whole
 from agentstate.server.views import detail_view, run_view, session_view
 from agentstate.settings import data_folder
 from agentstate.store.reader import Reader
@@ -55,6 +57,8 @@ class Api:
                 Route(at + "/runs", guard(self._begin_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}/end", guard(self._end_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}", guard(self._run), methods=["GET"]),
+                Route(at + "/effects", guard(self._effects), methods=["GET"]),
+                Route(at + "/effects/{number:int}/settle", guard(self._settle, Role.APPROVER), methods=["POST"]),
                 Route(at, guard(self._detail), methods=["GET"]),
                 *api_alerts.routes(self._parts, guard),
                 Route("/{rest:path}", _unknown),
@@ -132,6 +136,23 @@ class Api:
             raise BadRequest("exit_code must be a whole number or null")
         row = await self._sessions.end_run(request.path_params["id"], request.path_params["run"], code)
         return json_answer(run_view(summary(self._parts.journal.read, row)))
+
+    async def _effects(self, request: Request) -> Response:
+        key = request.path_params["id"]
+
+        def work(reader: Reader) -> list[dict[str, Any]]:
+            return [effect_view(reader, effect) for effect in reader.effects(found(reader, key).id)]
+
+        return json_answer(await self._guard.reading(work))
+
+    async def _settle(self, request: Request) -> Response:
+        body = await body_of(request)
+        outcome, reason = body.get("outcome"), body.get("reason", "")
+        if not isinstance(outcome, str) or not isinstance(reason, str):
+            raise BadRequest('send {"outcome": "ran", "result": …}, or did_not_run, or abort')
+        key, number = request.path_params["id"], request.path_params["number"]
+        row = await settle(self._parts, key, number, outcome, person_of(request), body.get("result"), reason)
+        return json_answer(settled_view(row))
 
     async def _run(self, request: Request) -> Response:
         row = self._sessions.run(request.path_params["id"], request.path_params["run"])

@@ -63,7 +63,7 @@ class App:
                     self._api = Api(self._parts, self._token).app()
                 await self._api(scope, receive, send)
             else:
-                self._sites.check_agent(scope["method"], scope["headers"])
+                self._sites.check_agent(scope["method"], scope["headers"], scope["raw_path"].decode("latin-1"))
                 await self._proxy(scope, receive, send)
         except Forbidden as error:
             await _refuse(scope, send, error)

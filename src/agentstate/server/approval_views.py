@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from agentstate.core.model import ApprovalKind
 from agentstate.core.policy import arguments_of
 from agentstate.errors import AgentStateError
 from agentstate.server.views import moment
@@ -36,7 +37,7 @@ def approval_view(reader: Reader, row: ApprovalRow) -> dict[str, Any]:
         "call_id": row.call_id,
         "arguments": _object(row.arguments),
         "arguments_text": row.arguments,
-        "effective": _object(row.effective) if row.effective else None,
+        "effective": _effective(row),
         "schema": _parsed(row.schema),
         "digest": row.digest.hex(),
         "rule": _parsed(row.rule),
@@ -78,6 +79,13 @@ def audit_view(row: AuditRow) -> dict[str, Any]:
         "previous": row.previous.hex(),
         "hash": row.hash.hex(),
     }
+
+
+def _effective(row: ApprovalRow) -> Any:
+    """The arguments as decided; of a call in doubt, the result that was said."""
+    if not row.effective:
+        return None
+    return _parsed(row.effective) if row.kind is ApprovalKind.DOUBT else _object(row.effective)
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -85,6 +85,8 @@ class ApprovePage:
             given = await _form(request)
             action = given.get("action", "")
             arguments = _parsed(given.get("arguments", "")) if action == Decision.EDITED else None
+            if action == Decision.REUSED and row.kind is ApprovalKind.DOUBT:
+                arguments = _result(given.get("result", ""))
             await self._approvals.decide(
                 row.id, action, person, arguments, given.get("reason", ""), given.get("digest", "") or "missing"
             )
@@ -131,6 +133,16 @@ def _parsed(text: str) -> Any:
         raise Unprocessable(f"the edited arguments are not JSON: {error}; the approval is still pending") from None
 
 
+def _result(text: str) -> Any:
+    """What a person says that a call came to: JSON, or the text itself; ``None``: they do not know."""
+    if not text.strip():
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def _page(title: str, body: str, status: int = 200) -> Response:
     return HTMLResponse(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -174,7 +186,8 @@ def _arguments(row: ApprovalRow) -> str:
     said = _said(f"They are shown to the letter: {note}.") if note else ""
     shown = f"<h2>{what}</h2>{said}<pre dir=ltr>{escape(text)}</pre>"
     if row.effective:
-        shown += f"<h2>As edited</h2><pre dir=ltr>{escape(laid_out(row.effective)[0])}</pre>"
+        what = "Its result" if row.kind is ApprovalKind.DOUBT else "As edited"
+        shown += f"<h2>{what}</h2><pre dir=ltr>{escape(laid_out(row.effective)[0])}</pre>"
     if row.schema:
         shown += f"<details><summary>Schema</summary><pre dir=ltr>{escape(laid_out(row.schema)[0])}</pre></details>"
     return shown
@@ -187,6 +200,8 @@ def _forms(row: ApprovalRow, given: dict[str, str]) -> str:
         f"<label>Reason (the agent may be told)<textarea class=short name=reason maxlength={MOST_REASON}>\n"
         f"{escape(given.get('reason', ''))}</textarea></label>"
     )
+    if row.kind is ApprovalKind.DOUBT:
+        return _doubt(digest, reason, given)
     buttons = "<button class=yes name=action value=APPROVED>Approve</button>"
     if not fits(row.kind, Decision.REUSED):
         buttons += "<button name=action value=REUSED>Reuse the recorded result</button>"
@@ -202,4 +217,20 @@ def _forms(row: ApprovalRow, given: dict[str, str]) -> str:
         f"<h2>Or edit</h2><form method=post>{digest}<label>Arguments, all of them<textarea name=arguments "
         f"spellcheck=false>\n{escape(given.get('arguments', text))}</textarea></label>{reason}"
         "<button name=action value=EDITED>Approve as edited</button></form>"
+    )
+
+
+def _doubt(digest: str, reason: str, given: dict[str, str]) -> str:
+    """The forms for a call of which it is not known whether it ran."""
+    result = (
+        "<label>Its result, where you know it (JSON or text; the agent is given it)<textarea class=short name=result "
+        f"spellcheck=false>\n{escape(given.get('result', ''))}</textarea></label>"
+    )
+    return (
+        "<h2>What became of it?</h2><p>Look at what the tool acts on first. The key above says which call it was.</p>"
+        f"<h2>It ran</h2><form method=post>{digest}{result}{reason}"
+        "<button name=action value=REUSED>It ran</button></form>"
+        f"<h2>It did not</h2><form method=post>{digest}{reason}"
+        "<button class=yes name=action value=APPROVED>It did not run: send it again</button>"
+        "<button class=no name=action value=REJECTED>Give it up</button></form>"
     )

@@ -32,7 +32,14 @@ WINDOW_S = 300
 _MOST_SEEN = 20_000  # presses within that; about 3 MB
 ANSWERS = ("https://hooks.slack.com/", "https://hooks.slack-gov.com/")  # where Slack takes what is said to a press
 _ANSWER_S = 5
-_ACTIONS = {"approve": Decision.APPROVED, "reject": Decision.REJECTED}
+_ACTIONS = {
+    "approve": Decision.APPROVED,
+    "reject": Decision.REJECTED,
+    # Of a call in doubt.
+    "ran": Decision.REUSED,
+    "resend": Decision.APPROVED,
+    "abort": Decision.REJECTED,
+}
 _PING, _PRESS = 1, 3  # kinds of what Discord sends
 _PONG, _SAY, _CHANGE = 1, 4, 7  # and of what it is told
 _PRIVATELY = 64
@@ -116,7 +123,7 @@ class Hooks:
             return json_answer({"type": _PONG})
         name, _, key = str(_object_in(payload, "data").get("custom_id")).partition(":")
         if payload.get("type") != _PRESS or name not in _ACTIONS:
-            return error_answer(BadRequest("only the buttons approve and reject are known here"))
+            return error_answer(BadRequest("only the buttons that decide are known here"))
         member = _object_in(payload, "member") or payload
         done, said = await self._pressed("discord", _object_in(member, "user").get("id"), key, _ACTIONS[name])
         if done:

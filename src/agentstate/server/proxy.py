@@ -18,17 +18,14 @@ from agentstate.engine.core import Parts
 from agentstate.engine.presence import Connection
 from agentstate.engine.relay import relay
 from agentstate.engine.request import Answer, Request
-from agentstate.errors import (
-    AgentStateError,
-    ApprovalUnavailable,
-    BodyTooLarge,
-    Refused,
-    ShuttingDown,
-)
+from agentstate.engine.tools import Tools
+from agentstate.errors import AgentStateError, ApprovalUnavailable, BodyTooLarge, Refused, ShuttingDown
 from agentstate.providers.client import Headers, Reply
 from agentstate.server import auth, held, hints
 from agentstate.server.address import bare_path, read_path, read_request
+from agentstate.server.claims import ClaimPlane, is_claim
 from agentstate.server.errors import rendered
+from agentstate.server.mcp import McpPlane, is_mcp
 from agentstate.server.protocol import send_whole
 
 Scope = dict[str, Any]
@@ -49,6 +46,9 @@ class Proxy:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._answering = Answering(parts)
+        self._tools = Tools(parts)
+        self._mcp = McpPlane(parts, self._tools)
+        self._claims = ClaimPlane(self._tools)
         self._keys = tuple(key.get_secret_value() for key in parts.settings.server.agent_keys)
         self._most = parts.settings.server.max_body_bytes
         self._known = hints.enabled(parts.settings.hints)
@@ -86,6 +86,13 @@ class Proxy:
         request = read_request(
             scope["method"], address, scope["query_string"].decode("latin-1"), headers, body, connection, self._known
         )
+        if is_claim(request):
+            answer = await _while_connected(request.connection, self._claims.answer(request))
+            await _deliver(scope, send, connection, answer)
+            return
+        if is_mcp(request.normal):
+            await self._answer_mcp(scope, request, send)
+            return
         dialect = registry.for_path(request.method, request.normal)
         if request.needs_approval and (dialect is None or not request.session):
             raise ApprovalUnavailable(
@@ -128,6 +135,14 @@ class Proxy:
         return BodyTooLarge(
             f"the request body is larger than {self._most} bytes; raise server.max_body_bytes to allow it"
         )
+
+    async def _answer_mcp(self, scope: Scope, request: Request, send: Send) -> None:
+        async def passed(reply: Reply) -> None:
+            await _pass_on(send, reply, request.method)
+
+        answer = await _while_connected(request.connection, self._mcp.answer(request, passed))
+        if answer is not None:
+            await _deliver(scope, send, request.connection, answer)
 
     async def _relay(self, request: Request, send: Send) -> None:
         """Pass it through; when the client leaves, so do we."""

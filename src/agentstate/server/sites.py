@@ -1,8 +1,8 @@
 """Owns which pages in a browser may talk to the proxy: the names it goes by, and where a request comes from.
 
 Must not look at tokens or keys. Invariant: what a page of another site makes a browser send changes nothing on the
-control plane, and spends none of our own money on the agent plane; programs that are no browsers are not concerned,
-but for the name by which they call the control plane.
+control plane, spends none of our own money on the agent plane, and calls no tool; programs that are no browsers are not
+concerned, but for the name by which they call the control plane.
 
 A page of another site can send requests, but not choose ``Origin``, ``Host`` or ``Sec-Fetch-Site``. It may give its
 own name our address after it was loaded (DNS rebinding): ``Host`` and ``Origin`` agree then, and only the name gives it
@@ -15,7 +15,9 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
+from agentstate.dialects import registry
 from agentstate.errors import Forbidden
+from agentstate.server.address import bare_path
 from agentstate.settings import Settings
 
 Pairs = Iterable[tuple[bytes, bytes]]
@@ -39,7 +41,8 @@ class Sites:
         self._listed = frozenset(listed)
         self._public = f"{public.scheme}://{public.netloc}".lower()
         self._known = frozenset({bound, *_LOOPBACK, *listed} - {""})
-        self._ours_to_spend = any(one.key_env for one in settings.providers.values()) and not server.agent_keys
+        self._keyed = bool(server.agent_keys)
+        self._ours_to_spend = any(one.key_env for one in settings.providers.values()) and not self._keyed
 
     def check_host(self, headers: Pairs) -> None:
         """Raises ``Forbidden`` for a name that is not the proxy's."""
@@ -56,17 +59,21 @@ class Sites:
         if method not in _SAFE and self._foreign(_fields(headers)):
             raise Forbidden("a page of another site may not do this; use the proxy's own page, or the command line")
 
-    def check_agent(self, method: str, headers: Pairs) -> None:
+    def check_agent(self, method: str, headers: Pairs, raw_path: str = "") -> None:
         """For the agent plane. Raises ``Forbidden`` where a page of another site could spend what is ours: what a form
-        can send is never taken from it, and nothing at all where the proxy pays with its own key and asks for none."""
-        if method in ("GET", "HEAD"):
-            return
+        can send is never taken from it, and nothing at all where the proxy pays with its own key and asks for none.
+        Tools act without anybody's key, so no such page may come near one where the proxy asks for none."""
         for name, _ in headers:
             if name in _OF_BROWSERS:
                 break
         else:
             return
         fields = _fields(headers)
+        if _of_tools(raw_path):
+            self._check_tools(headers, fields)
+            return
+        if method in ("GET", "HEAD"):
+            return
         if _program(fields.get(b"origin", b"")) or not self._foreign(fields):
             return
         plain = method != "OPTIONS" and not _json(fields) and not _ASKED_FIRST & set(fields)
@@ -74,6 +81,15 @@ class Sites:
             raise Forbidden(
                 "a page of another site may not call this proxy"
                 + (" while it pays with its own key and server.agent_keys is empty" if self._ours_to_spend else "")
+            )
+
+    def _check_tools(self, headers: Pairs, fields: Mapping[bytes, bytes]) -> None:
+        if self._keyed or _program(fields.get(b"origin", b"")):
+            return
+        self.check_host(headers)
+        if self._foreign(fields):
+            raise Forbidden(
+                "a page of another site may not reach tools through this proxy while server.agent_keys is empty"
             )
 
     def _ours(self, name: str) -> bool:
@@ -96,6 +112,12 @@ class Sites:
             return False  # what stands before us may call us by another name than the browser does
         same = _authority(place, port) == _authority(fields.get(b"host", b"").decode("latin-1"), port)
         return not same or not self._ours(_name(place))
+
+
+def _of_tools(raw_path: str) -> bool:
+    """Whether a request is for a tool, or for what a tool's server says."""
+    first = registry.normalise(bare_path(raw_path)).partition("/")[0]
+    return first in ("mcp", "tools")
 
 
 def _fields(headers: Pairs) -> dict[bytes, bytes]:

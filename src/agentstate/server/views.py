@@ -7,9 +7,11 @@ Invariant: the seed's names stand (``id``, ``status``, ``step_number``, ``reques
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from agentstate.core import effects
 from agentstate.core.model import ApprovalKind, Shape, State
 from agentstate.dialects import registry
 from agentstate.engine.sessions import RunSummary, summary
@@ -65,8 +67,10 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
     steps = reader.steps(row.id, start=start, limit=limit)
     last_given = reader.last_given(row.id)
     calls: dict[int, list[dict[str, Any]]] = {}
-    for call in reader.invocations(step.id for step in steps):
-        calls.setdefault(call.step, []).append(call_view(call))
+    given = reader.invocations(step.id for step in steps)
+    made = _made_at(reader, steps, given)
+    for place, call in enumerate(given):
+        calls.setdefault(call.step, []).append(call_view(call, made.get(place)))
     asked: dict[int, list[dict[str, Any]]] = {}
     for approval in reader.asked_about(step.id for step in steps):
         asked.setdefault(approval.step, []).append(asked_view(approval))
@@ -90,8 +94,19 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
     }
 
 
-def call_view(call: InvocationRow) -> dict[str, Any]:
-    """A tool call that the answer gave the agent, and the result that came back."""
+def _made_at(reader: Reader, steps: Sequence[StepRow], given: Sequence[InvocationRow]) -> dict[int, int]:
+    """Which of the calls that agents were given are tool steps of their own, so that nobody takes one for two."""
+    tools = [effect for step in steps if step.kind == "tool" and (effect := reader.effect(step.id)) is not None]
+    if not tools:
+        return {}
+    numbers = {step.id: step.number for step in steps}
+    proposed = [effects.Proposed(numbers[call.step], call.tool, call.arguments) for call in given]
+    return effects.paired(proposed, [effects.Made(one.number, one.server, one.tool, one.arguments) for one in tools])
+
+
+def call_view(call: InvocationRow, made_at: int | None) -> dict[str, Any]:
+    """A tool call that the answer gave the agent, and the result that came back. ``made_at``: the number of the step
+    that is this very call, where it was made under a claim."""
     return {
         "kind": "tool",
         "call_id": call.call_id,
@@ -100,6 +115,7 @@ def call_view(call: InvocationRow) -> dict[str, Any]:
         "result": call.result,
         "failed": call.failed,
         "seen_at": moment(call.seen_at),
+        "made_at": made_at,
     }
 
 

@@ -27,6 +27,11 @@ _compressor = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True)
 _decompressor = zstandard.ZstdDecompressor()
 
 
+def hash_of(data: bytes) -> bytes:
+    """The name of a content."""
+    return sha256(data).digest()
+
+
 def packed(data: bytes) -> tuple[int, bytes]:
     """(codec, stored bytes): compressed where that is smaller. For the writer thread only."""
     if len(data) > 64:

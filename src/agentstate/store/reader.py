@@ -19,7 +19,7 @@ from agentstate.core.divergence import Unread
 from agentstate.core.model import Deletion, Entry, Release, RunState, SessionStatus, State
 from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
-from agentstate.store.decision_reader import DecisionReader
+from agentstate.store.effect_reader import EffectReader
 from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
@@ -27,7 +27,7 @@ from agentstate.store.sqlite import connect, errors, mapped, named
 Lineage = Sequence[tuple[int, int]]
 
 
-class Reader(DecisionReader, OutboxReader):
+class Reader(EffectReader, OutboxReader):
     """One read connection; use it in one thread at a time.
 
     ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is

@@ -60,17 +60,26 @@ def test_a_fact_that_the_page_of_facts_does_not_know_is_told_to_nobody() -> None
 
 @pytest.mark.parametrize(("event", "kind", "approval"), [
     ("approval.required", "call", "apr_1"), ("approval.required", "request", "apr_1"),
-    ("approval.required", "doubt", ""), ("session.failed", "", ""), ("call.in_doubt", "", ""),
+    ("approval.required", "doubt", "apr_1"), ("session.failed", "", ""), ("call.in_doubt", "doubt", "apr_1"),
 ])  # fmt: skip
-def test_only_what_two_buttons_can_decide_is_offered_for_decision(event: str, kind: str, approval: str) -> None:
-    assert compose(alert(event, kind=kind)).approval == approval
+def test_only_what_buttons_can_decide_is_offered_for_decision(event: str, kind: str, approval: str) -> None:
+    said = compose(alert(event, kind=kind))
+    assert said.approval == approval and bool(said.buttons) == bool(approval)
+
+
+def test_a_call_in_doubt_has_buttons_that_cannot_be_taken_for_an_approval() -> None:
+    held, doubt = compose(alert("approval.required")), compose(alert("call.in_doubt"))
+    assert [button.name for button in held.buttons] == ["approve", "reject"]
+    assert [button.name for button in doubt.buttons] == ["ran", "resend", "abort"]
+    assert not {button.label for button in held.buttons} & {button.label for button in doubt.buttons}
 
 
 @pytest.mark.parametrize("state", ["approved", "edited", "reused", "rejected", "expired"])
 def test_an_approval_that_is_decided_by_now_offers_no_decision_and_says_so(state: str) -> None:
-    said = compose(alert("approval.required", state=state, decided_by="ada"))
-    assert said.approval == "" and state in said.text and ("Decided by", "ada") in said.fields
-    assert said.title.startswith("Nothing to decide")
+    for event in ("approval.required", "call.in_doubt"):
+        said = compose(alert(event, state=state, decided_by="ada"))
+        assert said.approval == "" and state in said.text and ("Decided by", "ada") in said.fields
+        assert said.title.startswith("Nothing to decide")
 
 
 HOSTILE = [

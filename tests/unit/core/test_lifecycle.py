@@ -12,7 +12,8 @@ from agentstate.errors import IllegalTransition
 
 STEP_MOVES = {
     (State.IN_FLIGHT, State.COMPLETED), (State.IN_FLIGHT, State.FAILED), (State.IN_FLIGHT, State.INTERRUPTED),
-    (State.FAILED, State.IN_FLIGHT), (State.INTERRUPTED, State.IN_FLIGHT),
+    (State.FAILED, State.IN_FLIGHT), (State.FAILED, State.COMPLETED),
+    (State.INTERRUPTED, State.IN_FLIGHT), (State.INTERRUPTED, State.COMPLETED),
     (State.HELD, State.IN_FLIGHT), (State.HELD, State.COMPLETED),
 }  # fmt: skip
 RUN_MOVES = {

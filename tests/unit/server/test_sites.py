@@ -45,9 +45,9 @@ def changes(found: Sites, method: str = "POST", **headers: str) -> bool:
     return True
 
 
-def calls(found: Sites, method: str = "POST", **headers: str) -> bool:
+def calls(found: Sites, method: str = "POST", path: str = "/v1/chat/completions", **headers: str) -> bool:
     try:
-        found.check_agent(method, pairs(**{"host": HERE, **headers}))
+        found.check_agent(method, pairs(**{"host": HERE, **headers}), path)
     except Forbidden:
         return False
     return True
@@ -155,3 +155,18 @@ def test_a_name_that_was_pointed_at_us_spends_nothing_of_ours() -> None:
     rebound = {"host": "evil.test:8080", "origin": "http://evil.test:8080", "sec_fetch_site": "same-origin"}
     assert not calls(sites(key_env="OPENAI_KEY"), **rebound, content_type="application/json")
     assert not calls(sites(), **rebound, content_type="text/plain")
+
+
+@pytest.mark.parametrize(
+    "path", ["/mcp/bank", "/s/a/mcp/bank", "/k/key/s/a/r/b//v1/%6dcp/bank", "/s/a/tools/charge/claim"]
+)
+def test_no_page_of_another_site_comes_near_a_tool(path: str) -> None:
+    foreign = {"origin": "http://evil.test", "sec_fetch_site": "cross-site", "content_type": "application/json"}
+    rebound = {"host": "evil.test", "sec_fetch_site": "same-origin", "content_type": "application/json"}
+    for headers in (foreign, rebound, {**rebound, "origin": "http://evil.test"}):
+        for method in ("POST", "GET", "OPTIONS", "DELETE"):
+            assert not calls(sites(), method, path, **headers)
+            assert calls(sites(agent_keys=["sk-test-key"]), method, path, **headers)
+    assert calls(sites(), path=path, host="odd.internal", content_type="application/json")
+    assert calls(sites(), path=path, origin=f"http://{HERE}", sec_fetch_site="same-origin")
+    assert calls(sites(), path=path, origin="vscode-file://vscode-app", sec_fetch_site="cross-site")

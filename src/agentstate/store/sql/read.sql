@@ -57,7 +57,7 @@ select step, count(*) from (
 select s.id, s.number, s.started, s.finished, s.tip, s.run
 from step s
 where s.session = :session and s.number >= :from and s.number < :upto and s.branch = :branch and s.state = 'completed'
-  and s.run < :run and s.dialect <> 'pure'
+  and s.run < :run and s.dialect <> 'pure' and s.kind <> 'tool'
   and s.run not in (select value from json_each(:siblings))
   and not exists (select 1 from served v where v.run = :run and v.step = s.id)
   and not exists (select 1 from served v where v.step = s.id and v.run in (select value from json_each(:siblings)))
@@ -69,7 +69,7 @@ order by s.number limit :limit;
 
 -- name: first_unread_number
 select min(s.number) from step s
-where s.session = :session and s.number >= :from and s.number < :base
+where s.session = :session and s.number >= :from and s.number < :base and s.kind <> 'tool'
   and not exists (select 1 from served v where v.run = :run and v.step = s.id);
 
 -- name: call_names
@@ -304,3 +304,45 @@ where v.step in (select value from json_each(:steps)) order by v.at;
 
 -- name: attempts_of
 select n, run, provider, status, model, usage, cost, error, started_at, finished_at, body, released from attempt where step = ? order by n;
+
+-- name: effect
+select e.step, e.server, e.tool, e.class, e.key, e.occurrence, b.codec, b.size, b.data, e.holder, e.owner, e.sending, e.leave, e.settled,
+       e.failed, e.seen_at, s.state, s.attempts, s.number, s.session, s.branch, s.dialect, x.key
+from effect e join step s on s.id = e.step join session x on x.id = s.session join blob b on b.id = e.arguments
+where e.step = ?;
+
+-- name: holders
+select step, holder, owner, sending from effect where step in (select value from json_each(:steps)) and holder <> '';
+
+-- name: leaves
+select a.id, s.branch from approval a join invocation i on i.step = a.step and i.choice = a.choice and i.place = a.place
+join step s on s.id = a.step
+where a.session = :session and a.kind in ('call', 'duplicate') and a.state in ('approved', 'edited')
+  and i.digest = :digest
+  and not exists (select 1 from effect e where e.leave = a.id)
+order by a.decided_at limit 100;
+
+-- name: left_in_doubt
+select e.step from effect e join step s on s.id = e.step
+where s.state = 'interrupted' and e.class = 'once'
+  and not exists (select 1 from approval a where a.step = e.step and a.kind = 'doubt' and a.place = s.attempts)
+order by e.step limit 1000;
+
+-- name: call_made_before
+with recursive up (id, parent) as (
+    select id, parent from branch where id = :head
+    union all
+    select b.id, b.parent from up join branch b on b.id = up.parent
+), generation (id) as (
+    select id from up where parent is null
+    union all
+    select b.id from generation join branch b on b.parent = generation.id
+)
+select s.id, s.number, s.branch, s.state from step s join effect e on e.step = s.id
+where s.fingerprint = :fingerprint and s.session = :session and s.branch in (select id from generation)
+  and s.state in ('completed', 'in_flight', 'interrupted') and e.failed = 0
+  and not exists (select 1 from served v where v.run = :run and v.step = s.id)
+order by s.number desc limit 20;
+
+-- name: effects
+select e.step from effect e join step s on s.id = e.step where s.session = :session order by s.number limit :limit;

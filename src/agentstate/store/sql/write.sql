@@ -237,3 +237,35 @@ update attempt set error = 'its end could not be recorded', finished_at = :now w
 
 -- name: interrupt_step
 update step set state = 'interrupted' where id = :step and state = 'in_flight';
+
+-- name: equal_calls
+select count(*) from step where branch = :branch and fingerprint = :fingerprint and number < :number;
+
+-- name: add_effect
+insert into effect (step, server, tool, class, key, occurrence, arguments, holder, owner, sending, leave)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: claim_effect
+update effect set class = :class, key = :key, arguments = :arguments, holder = :holder, owner = :owner, sending = :sending,
+                  settled = case when :settled <> '' then :settled else settled end
+where step = :step;
+
+-- name: effect_of
+select e.occurrence, e.key, s.branch, e.arguments from effect e join step s on s.id = e.step where e.step = ?;
+
+-- name: without_holder
+update effect set holder = '', owner = '', sending = x'' where step = ?;
+
+-- name: unfinish
+update step set state = 'in_flight' where id = :step and attempts = :n and state in ('interrupted', 'held', 'failed');
+
+-- name: unfinish_attempt
+update attempt set finished_at = null, error = '' where step = :step and n = :n;
+
+-- name: see_effect
+update effect set seen_at = :now, failed = :failed, settled = case when :settled <> '' then :settled else settled end
+where step = :step;
+
+-- name: overtake
+update approval set state = 'expired', reason = 'its own result came in', decided_at = :now
+where step = :step and kind = 'doubt' and state = 'pending' returning id;

@@ -1,0 +1,267 @@
+"""Owns calls of tools at MCP servers: sending each under its claim, reading what comes, keeping it, telling who waits.
+
+Must not decide whether a call may be made (``engine.tools`` does). Invariant: a call leaves only under a claim that is
+on disk; what it came to is on disk before anybody is told; where that cannot be known it is in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from agentstate.core import fingerprint
+from agentstate.core.effects import ToolClass
+from agentstate.core.model import Outcome, Shape, State, Verdict
+from agentstate.core.replay import Follow, Replay
+from agentstate.dialects import mcp
+from agentstate.dialects.concealing import SHORTEST_SECRET, scrubbed
+from agentstate.engine.asked_call import AskedCall, Leave
+from agentstate.engine.core import Parts
+from agentstate.engine.headers import forwarded_to
+from agentstate.engine.listener import Listener
+from agentstate.engine.mcp_reply import Refused, read_reply
+from agentstate.engine.request import Answer, Request
+from agentstate.engine.secrets import secrets_of
+from agentstate.engine.state import Live
+from agentstate.engine.tools import Tools
+from agentstate.engine.waiting_calls import Waiting
+from agentstate.errors import AgentStateError, SettingsError, ShuttingDown, StepTaken, UpstreamUnreachable
+from agentstate.providers.client import Headers, Question
+from agentstate.providers.mcp import Server
+from agentstate.store.rows import ApprovalRow, Ending
+
+log = logging.getLogger("agentstate")
+_AGAIN = 1  # how often a call that may be made twice is sent again by itself
+
+
+@dataclass(slots=True)
+class Work:
+    """A call on its way. ``listeners``: those who wait for it; the first one's request is what the server is sent."""
+
+    asked: AskedCall
+    message: mcp.Message
+    server: Server
+    live: Live
+    listeners: list[Listener] = field(default_factory=list)
+    sending: bool = False
+    task: asyncio.Task[None] | None = None
+
+    def wait(self, row: ApprovalRow) -> None:
+        for listener in self.listeners:
+            listener.wait(row)
+        if self.live.recording.readers == 0 and self.task is not None:
+            self.task.cancel()  # nobody waits: the next who asks will
+
+    def deserted(self) -> None:
+        if not self.sending and self.task is not None:
+            self.task.cancel()
+
+    def finish(self, outcome: bytes, headers: Headers, how: Outcome) -> None:
+        for place, listener in enumerate(self.listeners):
+            listener.finish(outcome, headers, how if place == 0 else Outcome.JOINED)
+
+    def fail(self, error: AgentStateError) -> None:
+        for listener in self.listeners:
+            listener.fail(error)
+
+
+class McpCalls:
+    """``answer`` is the whole path of a call within a session."""
+
+    def __init__(self, parts: Parts, tools: Tools) -> None:
+        self.parts = parts
+        self.tools = tools
+        self._works: list[Work] = []
+
+    async def answer(self, request: Request, server: Server, message: mcp.Message, streams: bool) -> Answer:
+        """Raises ``AgentStateError``."""
+        call = mcp.call_of("POST", f"mcp/{server.name}", message)
+        print_ = fingerprint.of(call)
+        session, run = await self.tools.whose(request, print_)
+        listed = self.tools.offered.get((server.name, message.name))
+        known = listed or mcp.Offered(message.name)
+        asked = AskedCall(
+            request, call, print_, session, run, server.name, message.name, message.arguments,
+            listed.hints if listed else None, known.schema, known.output,
+        )  # fmt: skip
+        decision = self.tools.decide(asked)
+        if isinstance(decision, Replay):
+            return await self._replay(asked, message, decision.step)
+        if isinstance(decision, Follow):
+            work = next((one for one in self._works if one.live.step == decision.step), None)
+            if work is None:
+                raise StepTaken("an equal call is under way elsewhere; ask again")
+            return await self._attend(asked, work, message, streams, Outcome.JOINED)
+        step = self.tools.step_of(decision)
+        work = Work(asked, message, server, self.tools.new_live(asked, step))
+        self._works.append(work)
+        return await self._attend(asked, work, message, streams, Outcome.LIVE, step)
+
+    async def _replay(self, asked: AskedCall, message: mcp.Message, step: int) -> Answer:
+        run, floating = asked.run, self.parts.floating
+        commit = self.parts.journal.serve(asked.session.id, run.id, step, Outcome.REPLAY.value, hint=asked.request.hint)
+        floating.claim(run.id, step, commit)
+        floating.reads(run.id, step, asked.request.retry)
+        close = partial(self.tools.left, run.id, step, None, asked.request.connection)
+        try:
+            known = self.tools.recorded(step)
+            await asyncio.shield(commit)
+        except BaseException:
+            close(False)
+            raise
+        headers = [("content-type", "application/json"), *asked.told(Outcome.REPLAY, known.number, True).headers()]
+        return Answer(200, headers, mcp.response(message, known.outcome), close=close)
+
+    async def _attend(
+        self, asked: AskedCall, work: Work, message: mcp.Message, streams: bool, how: Outcome, step: int | None = None
+    ) -> Answer:
+        """Wait with a call: a new one, which begins now, or one that is under way."""
+        live, run, connection = work.live, asked.run.id, asked.request.connection
+
+        def told(outcome: Outcome) -> Headers:
+            shown = how if how is Outcome.JOINED else outcome
+            return asked.told(shown, live.number, how is Outcome.JOINED).headers()
+
+        listener = Listener(message, streams, told)
+        work.listeners.append(listener)
+        live.recording.enter()
+        if how is not Outcome.JOINED:
+            live.recording.on_deserted(work.deserted)
+            work.task = self.parts.followers.start(f"call {work.message.name}", self._work(work, step))
+        try:
+            await live.ready.wait()
+        except BaseException:
+            live.recording.leave()
+            if live.step >= 0:
+                self.tools.cut(run, live.step, connection)
+            else:
+                live.left.append(lambda: self.tools.cut(run, live.step, connection))
+            raise
+        if live.step < 0:
+            live.recording.leave()
+            raise listener.recording.error or AgentStateError("the call could not begin; ask again")
+        self.parts.floating.reads(run, live.step, asked.request.retry)
+        close = partial(self.tools.left, run, live.step, live, connection)
+        try:
+            if how is Outcome.JOINED:
+                commit = self.parts.journal.serve(live.session, run, live.step, how.value, hint=asked.request.hint)
+                self.parts.floating.claim(run, live.step, commit)
+                await asyncio.shield(commit)
+            return await _answer_of(listener, close)
+        except AgentStateError:
+            close(True)
+            raise
+        except BaseException:
+            close(False)
+            raise
+
+    # --- the work ---
+
+    async def _work(self, work: Work, step: int | None) -> None:
+        """From the wish to make a call to what it came to."""
+        asked, live = work.asked, work.live
+        sent_again = 0
+        waiting = Waiting(work.wait)
+        try:
+            got = await self.tools.permits.permit(asked, step, live, waiting)
+            while isinstance(got, Leave):
+                work.sending = True
+                sending = self.parts.tasks.start(f"send a call of {asked.tool}", self._send(work, got))
+                fault = await asyncio.shield(sending)
+                work.sending = False
+                if fault is None:
+                    return
+                effect = self.parts.journal.read.effect(live.step)
+                if self.tools.class_of(asked, effect) is ToolClass.ONCE:
+                    got = await self.tools.permits.doubted(asked, live, waiting)
+                elif sent_again < _AGAIN and not self.parts.closing:
+                    sent_again += 1
+                    got = await self.tools.permits.permit(asked, live.step, live, waiting)
+                else:
+                    raise fault
+            work.finish(got.outcome, [], Outcome.LIVE)
+        except AgentStateError as error:
+            work.fail(error)
+        except asyncio.CancelledError:
+            work.fail(ShuttingDown("the call is not waited for any more; ask again"))
+            raise
+        except Exception as error:  # a fault of ours must not leave anybody waiting
+            log.exception("a call of %s failed", asked.tool)
+            work.fail(AgentStateError(f"the proxy failed while it made a call ({type(error).__name__}); ask again"))
+        finally:
+            live.recording.on_deserted(lambda: None)
+            self._works.remove(work)
+            self.parts.floating.drop(live)
+
+    async def _send(self, work: Work, leave: Leave) -> AgentStateError | None:
+        """Send a call once. ``None``: what it came to is kept and told; else why it is not known, which is kept too."""
+        live, journal = work.live, self.parts.journal
+        try:
+            if self.parts.closing:
+                raise UpstreamUnreachable("the proxy is stopping; ask again")
+            question = self._question(work, leave)
+            async with self.parts.http.attempt(work.server.provider, question) as reply:
+                most = self.parts.settings.server.max_answer_bytes
+                resume = partial(self.parts.http.attempt, work.server.provider)
+                read = await read_reply(reply, work.message.id, question, resume, most, work.listeners[0].event)
+                headers = reply.headers
+            secrets = self._secrets(work, question)
+            if isinstance(read, Refused):
+                await self._not_made(work, read.status, scrubbed(read.body, secrets), f"HTTP {read.status}")
+                for listener in work.listeners:
+                    listener.relay(read.status, headers, read.body)
+                return None
+            kept = scrubbed(read, secrets)
+            await self.tools.keep(work.asked, live, kept, failed=mcp.failed(read))
+            work.finish(read, headers, Outcome.LIVE)
+        except (UpstreamUnreachable, SettingsError) as error:  # it was not sent
+            await self._not_made(work, 0, b"", f"{error.code}: {error}")
+            work.fail(error)
+        except AgentStateError as error:
+            await journal.interrupt_step(live.step)
+            return error
+        except BaseException:
+            await asyncio.shield(journal.interrupt_step(live.step))
+            raise
+        return None
+
+    def _secrets(self, work: Work, question: Question) -> list[bytes]:
+        """What must not be kept of an answer: the agent's credentials, and the proxy's own under whatever name."""
+        ours = [part for _, value in work.server.headers() for part in (value, value.partition(" ")[2])]
+        return [
+            *secrets_of(question, work.asked.call),
+            *(part.encode() for part in ours if len(part) >= SHORTEST_SECRET),
+        ]
+
+    def _question(self, work: Work, leave: Leave) -> Question:
+        added = [("idempotency-key", leave.key)]
+        dropped: tuple[str, ...] = ()
+        if leave.edited is not None:
+            dropped = (mcp.PARAM_HEADER,)
+            added += mcp.param_headers(work.asked.schema, json.loads(leave.edited))
+        body = mcp.sent(work.message.body, leave.key, leave.edited)
+        return forwarded_to(work.asked.request, work.server, body, dropped, added)
+
+    async def _not_made(self, work: Work, status: int, body: bytes, error: str) -> None:
+        """The call certainly did not run: it failed, and may be made when it is asked for again."""
+        live = work.live
+        ending = Ending(
+            live.session, live.step, live.attempt, State.FAILED, status, b"[]", body, bool(body), Shape(), Verdict(),
+            0.0, error[:2000],
+        )  # fmt: skip
+        await self.parts.journal.end_step(ending)
+
+
+async def _answer_of(listener: Listener, close: Callable[[bool], None]) -> Answer:
+    """The answer as it grows; whole, where it is over already."""
+    recording = listener.recording
+    await recording.settled()
+    if recording.error is not None:
+        raise recording.error
+    if recording.done and not recording.shape.stream:
+        return Answer(recording.status, recording.headers, await recording.whole(), close=close)
+    return Answer(recording.status, recording.headers, None, recording, close)

@@ -1,0 +1,301 @@
+"""Owns the shim between an MCP client and a server over stdio: ``python -m agentstate.sdk.stdio NAME -- CMD…``.
+
+Lines go both ways as they come, but for calls of tools: each is sent to the server under a claim, and what it comes to
+is kept before the client is told. Must not need anything beyond the standard library. Invariant: no call of a tool
+reaches the server without leave; whatever cannot be told apart from one is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from hashlib import sha256
+from typing import Any
+
+from agentstate.errors import AgentStateError
+from agentstate.sdk.claims import Claim, Claims
+from agentstate.sdk.session import session
+
+KEY_META = "io.agentstate/idempotency-key"
+_VERSION_META = "io.modelcontextprotocol/protocolVersion"
+_CALL, _LIST = "tools/call", "tools/list"
+_INTERNAL, _INVALID, _PARSE = -32603, -32600, -32700
+_GRACE_S = 10.0  # for calls under way when the client leaves, and for the server to end
+
+
+class Shim:
+    """``run`` is its life. The process ends with the server's exit code."""
+
+    def __init__(self, claims: Claims, command: list[str], agent: str) -> None:
+        self._claims = claims
+        self._agent = agent
+        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._lock = threading.Lock()  # of all that follows, and of both outputs
+        self._under_way: dict[str, tuple[Claim, dict[str, Any]]] = {}  # by the request's id
+        self._lists: set[str] = set()
+        self._listed: dict[str, dict[str, Any]] = {}
+        self._idle = threading.Condition(self._lock)
+        self._asking = 0
+
+    def run(self) -> int:
+        reader = threading.Thread(target=self._read_server, name="mcp-server", daemon=True)
+        reader.start()
+        for line in sys.stdin.buffer:
+            if line.strip():
+                self._from_client(line)
+        self._claims.give_up()
+        with self._idle:
+            self._idle.wait_for(lambda: not self._asking and not self._under_way, _GRACE_S)
+        assert self._server.stdin is not None
+        with contextlib.suppress(OSError):
+            self._server.stdin.close()
+        reader.join(_GRACE_S)  # it ends this process as soon as the server has ended
+        self._server.terminate()
+        reader.join(_GRACE_S)
+        self._server.kill()
+        return 1
+
+    # --- from the client ---
+
+    def _from_client(self, line: bytes) -> None:
+        try:
+            message = _read(line)
+        except ValueError as error:
+            self._to_client(_error(None, _PARSE, f"the message was not passed on: {error}"))
+            return
+        if isinstance(message, list):
+            if any(isinstance(part, dict) and part.get("method") == _CALL for part in message):
+                self._to_client(_error(None, _INVALID, "tool calls in a batch are not taken; send each by itself"))
+                return
+        elif message.get("method") == _CALL:
+            if not isinstance(message.get("id"), str | int | float) or isinstance(message["id"], bool):
+                self._to_client(_error(None, _INVALID, "a tool call needs an id"))
+                return
+            with self._lock:
+                self._asking += 1
+            threading.Thread(target=self._call, args=(line, message), name="tool-call", daemon=True).start()
+            return
+        elif message.get("method") == _LIST:
+            with self._lock:
+                self._lists.add(_named(message.get("id")))
+        self._to_server(line)
+
+    def _call(self, line: bytes, message: dict[str, Any]) -> None:
+        """One call of a tool, in a thread of its own."""
+        try:
+            asked = self._asked(line, message)
+            token = _meta(message).get("progressToken")
+            beats = 0
+
+            def held(answer: dict[str, Any]) -> None:
+                nonlocal beats
+                beats += 1
+                if isinstance(token, str | int):
+                    self._to_client(_progress(token, beats, answer))
+
+            claim = self._claims.claim(asked, held)
+            if isinstance(claim, dict):
+                self._to_client(_response(message, json.dumps(claim)))
+                return
+            with self._lock:
+                self._under_way[_named(message["id"])] = claim, message
+            self._to_server(_sent(message, claim))
+        except AgentStateError as error:
+            self._to_client(_error(message["id"], _INTERNAL, error.message))
+        except OSError as error:  # the server is gone; what was under way is given up by its reader
+            self._to_client(_error(message["id"], _INTERNAL, f"the server is gone: {error}"))
+        finally:
+            with self._idle:
+                self._asking -= 1
+                self._idle.notify_all()
+
+    def _asked(self, line: bytes, message: dict[str, Any]) -> dict[str, Any]:
+        params = message.get("params")
+        with self._lock:
+            known = self._listed.get(str(params.get("name")), {}) if isinstance(params, dict) else {}
+        return {"message": line.decode("utf-8").strip(), "agent": self._agent, **known}
+
+    # --- from the server ---
+
+    def _read_server(self) -> None:
+        assert self._server.stdout is not None
+        for line in self._server.stdout:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                message = None
+            if isinstance(message, dict) and "method" not in message and "id" in message:
+                name = _named(message["id"])
+                with self._lock:
+                    found = self._under_way.get(name)
+                    listed = name in self._lists
+                    self._lists.discard(name)
+                if found is not None:
+                    self._outcome(name, *found, message)
+                    continue
+                if listed:
+                    self._note(message)
+            self._to_client(line)
+        self._gone()
+
+    def _outcome(self, name: str, claim: Claim, asked: dict[str, Any], message: dict[str, Any]) -> None:
+        """The server's answer to a call: kept, then told."""
+        kind = "result" if isinstance(message.get("result"), dict) else "error"
+        told = message.get(kind)
+        outcome = json.dumps({kind: told if isinstance(told, dict) else {"code": _INTERNAL, "message": str(told)}})
+        try:
+            self._claims.report(claim, outcome)
+            self._to_client(_response(asked, outcome))
+        except AgentStateError as error:
+            self._to_client(_error(asked["id"], _INTERNAL, error.message))
+        with self._idle:
+            self._under_way.pop(name, None)
+            self._idle.notify_all()
+
+    def _note(self, message: dict[str, Any]) -> None:
+        """What the server says of its tools goes with their calls."""
+        result = message.get("result")
+        tools = result.get("tools") if isinstance(result, dict) else None
+        for tool in tools if isinstance(tools, list) else ():
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+                with self._lock:
+                    self._listed[tool["name"]] = _described(tool)
+
+    def _gone(self) -> None:
+        """The server has ended: what became of the calls that it had is not known."""
+        with self._lock:
+            left = list(self._under_way.items())
+        for _, (claim, asked) in left:
+            self._claims.abandon(claim)
+            self._to_client(_error(asked["id"], _INTERNAL, "the server ended before it answered"))
+        with self._idle:
+            self._under_way.clear()
+            self._idle.notify_all()
+        code = self._server.wait()
+        os._exit(code if code >= 0 else 128 - code)  # without waiting for the client, whose input may stay open
+
+    # --- writing ---
+
+    def _to_server(self, line: bytes) -> None:
+        assert self._server.stdin is not None
+        with self._lock:
+            self._server.stdin.write(line if line.endswith(b"\n") else line + b"\n")
+            self._server.stdin.flush()
+
+    def _to_client(self, line: bytes) -> None:
+        with self._lock, contextlib.suppress(BrokenPipeError):
+            sys.stdout.buffer.write(line if line.endswith(b"\n") else line + b"\n")
+            sys.stdout.buffer.flush()
+
+
+def _read(line: bytes) -> Any:
+    """A message that every parser reads alike. Raises ``ValueError``."""
+    try:
+        value = json.loads(line.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(value, dict | list):
+        raise ValueError("it is no JSON-RPC message")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("an object names a member twice")
+    return made
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _named(ident: Any) -> str:
+    """An id as a key: 1 and "1" are two."""
+    return json.dumps(ident)
+
+
+def _meta(message: dict[str, Any]) -> dict[str, Any]:
+    params = message.get("params")
+    found = params.get("_meta") if isinstance(params, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _described(tool: dict[str, Any]) -> dict[str, Any]:
+    hints = tool.get("annotations")
+    hints = hints if isinstance(hints, dict) else {}
+    kind = "once"
+    if hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True:
+        kind = "read"
+    elif hints.get("idempotentHint") is True and hints.get("readOnlyHint") is not True:
+        kind = "idempotent"
+    return {"class": kind, "schema": tool.get("inputSchema"), "output": tool.get("outputSchema")}
+
+
+def _sent(message: dict[str, Any], claim: Claim) -> bytes:
+    """The call as the server is sent it: with its key, and as a person edited it."""
+    params = dict(message["params"])
+    params["_meta"] = _meta(message) | {KEY_META: claim.key}
+    if claim.arguments is not None:
+        params["arguments"] = claim.arguments
+    return json.dumps(message | {"params": params}).encode()
+
+
+def _response(message: dict[str, Any], outcome: str) -> bytes:
+    """An outcome as the answer to a request, whichever revision it was recorded under."""
+    told = json.loads(outcome)
+    if _VERSION_META in _meta(message) and isinstance(told.get("result"), dict):
+        told["result"].setdefault("resultType", "complete")
+    return json.dumps({"jsonrpc": "2.0", "id": message["id"], **told}).encode()
+
+
+def _error(ident: Any, code: int, text: str) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": ident, "error": {"code": code, "message": text}}).encode()
+
+
+def _progress(token: str | int, number: int, answer: dict[str, Any]) -> bytes:
+    text = f"held: approval {answer.get('approval')}"
+    params = {"progressToken": token, "progress": number * 1e-6, "message": text}
+    return json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).encode()
+
+
+def _agent() -> str:
+    """The process that started this one, as "pid:start"; empty where the system does not tell."""
+    pid = os.getppid()
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:  # noqa: PTH123 - nothing more is loaded for it
+            return f"{pid}:{file.read().rpartition(')')[2].split()[19]}"
+    except (OSError, IndexError):
+        return ""
+
+
+def main() -> None:
+    """``NAME -- CMD…``; session, run and address come from the environment.
+
+    Where that names no run, it is the life of the process that started this one: an agent that starts its server again
+    within its life goes on with the same run.
+    """
+    name, _, *command = sys.argv[1:]
+    agent = _agent()
+    if agent and not os.environ.get("AGENTSTATE_RUN_ID"):
+        os.environ["AGENTSTATE_RUN_ID"] = "run_" + sha256(agent.encode()).hexdigest()[:24]
+    try:
+        where = session()
+    except (ValueError, TypeError) as error:
+        sys.stderr.write(f"agentstate: {error}\n")
+        raise SystemExit(2) from None
+    claims = Claims(where.anthropic_base_url, f"mcp/{name}")
+    try:
+        shim = Shim(claims, command, agent)
+    except OSError as error:
+        sys.stderr.write(f"agentstate: the server cannot be started: {error}\n")
+        raise SystemExit(127) from None
+    raise SystemExit(shim.run())
+
+
+if __name__ == "__main__":
+    main()
