@@ -24,6 +24,7 @@ STABLE: dict[str, tuple[int, float | None]] = {
     "forbidden": (403, None),
     "too_many_requests": (429, 60.0),
     "unprocessable": (422, None),
+    "untranslatable": (400, None),
     "upstream_fault": (503, 1.0),
     "upstream_unreachable": (503, 1.0),
     "upstream_timeout": (503, 1.0),
