@@ -45,6 +45,7 @@ _KNOWN = frozenset(
     {
         "model", "max_tokens", "messages", "system", "tools", "tool_choice", "temperature", "top_p", "top_k",
         "stop_sequences", "stream", "thinking", "output_config", "metadata", "service_tier", "container", "thread",
+        "output_format",
     }
 )  # fmt: skip
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -81,7 +82,7 @@ def read(body: Fields, losses: Losses) -> Asked:
         top_p=number_in(body.get("top_p")),
         top_k=count_in(body.get("top_k")),
         stop=texts_in(body.get("stop_sequences")),
-        format=_format(fields_in(output.get("format"))),
+        format=_format(fields_in(output.get("format") or body.get("output_format"))),
         effort=_effort(fields_in(body.get("thinking")), text_in(output.get("effort"))),
         user=_user(text_in(who.get("user_id")), losses),
         tier="default" if tier == "standard_only" else "",

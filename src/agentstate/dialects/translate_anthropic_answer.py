@@ -41,7 +41,7 @@ _TIERS = {"standard": "default", "priority": "priority"}
 
 def read(body: Fields, losses: Losses) -> Said:
     """The answer."""
-    losses.rest({name: said for name, said in body.items() if said not in ([], {})}, _TOP)
+    losses.own_fields(body, _TOP)
     reason = text_in(body.get("stop_reason"))
     if reason not in _ENDS:
         losses.add(f"stop_reason ({reason})")
@@ -87,7 +87,7 @@ def _block(block: Fields, parts: list[Part], thought: list[str], losses: Losses)
 
 
 def _usage(said: Fields, losses: Losses) -> Usage:
-    losses.counts(said, _USAGE)
+    losses.own_fields(said, _USAGE)
     details = fields_in(said.get("output_tokens_details"))
 
     def told(of: Fields, name: str) -> int | None:

@@ -23,7 +23,7 @@ from agentstate.dialects.translate_form import (
     given_ids,
     stem_of,
 )
-from agentstate.dialects.translate_json import Fields, count_in, fields_in, objects, text_in
+from agentstate.dialects.translate_json import Fields, count_in, dumped, fields_in, objects, text_in
 from agentstate.errors import Untranslatable
 
 _TOP = {"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"}
@@ -50,7 +50,7 @@ def read(body: Fields, losses: Losses) -> Said:
     choices = objects(body.get("choices"), "choices")
     if len(choices) != 1:
         raise Untranslatable(f"the answer has {len(choices)} choices, and can have one only in another dialect")
-    losses.rest(body, _TOP)
+    losses.own_fields(body, _TOP)
     [choice] = choices
     if choice.get("logprobs"):
         losses.add("logprobs")
@@ -83,6 +83,8 @@ def read(body: Fields, losses: Losses) -> Said:
 def _texts(content: Any) -> list[str]:
     if isinstance(content, str):
         return [content]
+    if isinstance(content, dict):  # one provider parses what it was to write as JSON
+        return [dumped(content).decode()]
     return [text_in(part.get("text")) for part in objects(content, "content") if part.get("type") in (None, "text")]
 
 
@@ -115,9 +117,9 @@ def _usage(said: Any, losses: Losses) -> Usage | None:
     if not isinstance(said, dict):
         return None
     asked, written = fields_in(said.get("prompt_tokens_details")), fields_in(said.get("completion_tokens_details"))
-    losses.counts(said, _USAGE)
-    losses.counts(asked, {"cached_tokens", "cache_write_tokens"})
-    losses.counts(written, {"reasoning_tokens"})
+    losses.own_fields(said, _USAGE)
+    losses.own_fields(asked, {"cached_tokens", "cache_write_tokens"})
+    losses.own_fields(written, {"reasoning_tokens"})
     cached = [of[name] for of, name in ((asked, "cached_tokens"), (said, "cached_tokens"),
                                         (said, "prompt_cache_hit_tokens")) if name in of]  # fmt: skip
     input_, output = count_in(said.get("prompt_tokens")) or 0, count_in(said.get("completion_tokens")) or 0

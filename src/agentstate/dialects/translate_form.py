@@ -193,11 +193,10 @@ class Losses:
             if said is not None and name not in known:
                 self.add("cache_control" if name == "cache_control" else where + name)
 
-    def counts(self, usage: Mapping[str, Any], known: Iterable[str]) -> None:
-        """Every count of an answer that is not ``known`` and is not nothing."""
-        for name, said in usage.items():
-            if name not in known and said not in (None, 0, {}, []):
-                self.add(f"usage.{name}")
+    def own_fields(self, answer: Mapping[str, Any], known: Iterable[str]) -> None:
+        """Whether an answer, or what it counts, has fields of its provider's own: one loss for all of them."""
+        if any(name not in known and said not in (None, 0, "", {}, []) for name, said in answer.items()):
+            self.add("answer (fields of its provider's own)")
 
     def told(self) -> tuple[str, ...]:
         return tuple(sorted(self._found))

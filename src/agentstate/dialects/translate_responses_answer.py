@@ -51,7 +51,7 @@ def read(body: Fields, losses: Losses) -> Said:
     status = text_in(body.get("status"))
     if status not in ("completed", "incomplete", ""):
         raise Untranslatable(f"the answer is {status}: there is nothing to translate")
-    losses.rest({name: said for name, said in body.items() if said not in ([], {})}, _TOP)
+    losses.own_fields(body, _TOP)
     parts: list[Part] = []
     thought: list[str] = []
     quotes: list[Quote] = []
@@ -89,7 +89,16 @@ def _item(item: Fields, parts: list[Part], thought: list[str], quotes: list[Quot
         thought += found
         if not found:
             losses.add("thinking")
-    elif kind in ("local_shell_call", "shell_call", "computer_call", "apply_patch_call", "mcp_approval_request"):
+    elif kind == "tool_search_call" and item.get("execution") == "server":
+        losses.add(f"output ({kind})")
+    elif kind in (
+        "tool_search_call",
+        "local_shell_call",
+        "shell_call",
+        "computer_call",
+        "apply_patch_call",
+        "mcp_approval_request",
+    ):
         raise Untranslatable(f"the answer holds a {kind}, which the agent cannot be told of in its own dialect")
     else:
         losses.add(f"output ({kind})")
@@ -119,12 +128,12 @@ def _part(part: Fields, parts: list[Part], quotes: list[Quote], losses: Losses) 
 def _usage(said: Any, losses: Losses) -> Usage | None:
     if not isinstance(said, dict):
         return None
-    losses.counts(
+    losses.own_fields(
         said, {"input_tokens", "output_tokens", "total_tokens", "input_tokens_details", "output_tokens_details"}
     )
     asked, written = fields_in(said.get("input_tokens_details")), fields_in(said.get("output_tokens_details"))
-    losses.counts(asked, {"cached_tokens", "cache_write_tokens", "cache_write_tokens_details"})
-    losses.counts(written, {"reasoning_tokens"})
+    losses.own_fields(asked, {"cached_tokens", "cache_write_tokens", "cache_write_tokens_details"})
+    losses.own_fields(written, {"reasoning_tokens"})
 
     def told(of: Fields, name: str) -> int | None:
         return count_in(of[name]) if name in of else NOT_TOLD
