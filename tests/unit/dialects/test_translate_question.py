@@ -533,7 +533,10 @@ def test_a_message_with_results_and_more_becomes_results_and_then_the_message() 
         ],
     )
     body, losses = ask(MESSAGES, CHAT, asked)
-    assert body["messages"][2:] == [{"role": "tool", "tool_call_id": "toolu_1", "content": "no such file"}, user("look:")]
+    assert body["messages"][2:] == [
+        {"role": "tool", "tool_call_id": "toolu_1", "content": "no such file"},
+        user("look:"),
+    ]
     assert losses == ("tool_result.is_error",)
     items = ask(MESSAGES, RESPONSES, asked)[0]["input"]
     assert [item.get("type", item.get("role")) for item in items] == [
