@@ -256,11 +256,13 @@ def _with_user(
     if not messages and system:
         losses.add("system messages (said as the user)")
         return system[:-1], [{"role": "user", "content": system[-1]["text"]}]
-    if messages and messages[0]["role"] == "assistant":
+    if not messages:
+        raise Untranslatable("the request says nothing that another provider could read")
+    if messages[0]["role"] == "assistant":
         losses.add("messages (the user begins)")
         messages = [{"role": "user", "content": _GO_ON}, *messages]
-    last = messages[-1] if messages else {}
-    if last.get("role") == "assistant":
+    last = messages[-1]
+    if last["role"] == "assistant":
         if not takes.prefill:
             losses.add("messages (the user ends)")
             return system, [*messages, {"role": "user", "content": _GO_ON}]

@@ -31,7 +31,7 @@ def write(asked: Asked, model: str, losses: Losses) -> Fields:
     """The body that asks a model plainly."""
     asked = strict_as_openai(asked, losses)
     said: Fields = {"model": model, "messages": _written(asked, losses)}
-    said |= options(asked)
+    said |= options(asked, losses)
     if "metadata" in said:  # which OpenAI takes here only with what it is to keep
         del said["metadata"]
         losses.add("metadata")

@@ -276,22 +276,27 @@ def settled(messages: Sequence[Message]) -> list[Message]:
     one; no two calls have the same id, and each id is one that every provider takes.
     """
     joined = list(_joined(messages, "assistant"))
+    known = {part.id for message in joined for part in message.parts if isinstance(part, ToolUse)}
     used: set[tuple[int, int]] = set()
     taken: set[str] = set()
     out: list[Message] = []
     for at, message in enumerate(joined):
         parts = [part for place, part in enumerate(message.parts) if (at, place) not in used]
-        results: list[Part] = []
-        for place, part in enumerate(parts):
-            if not isinstance(part, ToolUse):
-                continue
-            name = _free(wire_id(part.id), taken)
-            parts[place] = part._replace(id=name)
-            if (found := _result(joined, at, part.id, used)) is not None:
-                results.append(found._replace(id=name, custom=part.custom))
+        calls = [part for part in parts if isinstance(part, ToolUse)]
+        found = [_result(joined, at, call.id, used) for call in calls]
+        if None in found:
+            found = _paired(found, joined, at, known, used)
+        names = [_free(wire_id(call.id), taken) for call in calls]
+        named = iter(zip(calls, names, strict=True))
+        parts = [part._replace(id=next(named)[1]) if isinstance(part, ToolUse) else part for part in parts]
         parts = [part._replace(id=wire_id(part.id)) if isinstance(part, Result) else part for part in parts]
         out += [Message(message.role, tuple(parts))] if parts else []
-        out += [Message("user", tuple(results))] if results else []
+        results = tuple(
+            result._replace(id=name, custom=call.custom)
+            for call, name, result in zip(calls, names, found, strict=True)
+            if result is not None
+        )
+        out += [Message("user", results)] if results else []
     return out
 
 
@@ -321,6 +326,27 @@ def _result(messages: Sequence[Message], after: int, name: str, used: set[tuple[
                 used.add((at, place))
                 return part
     return None
+
+
+def _paired(
+    found: list[Result | None], messages: Sequence[Message], at: int, known: set[str], used: set[tuple[int, int]]
+) -> list[Result | None]:
+    """The results with those of no call at all for those that are missing, in their order, where there are as many.
+
+    Some clients make up an id for a call that has none, and another one for its result.
+    """
+    strays: list[tuple[tuple[int, int], Result]] = []
+    for later in range(at + 1, len(messages)):
+        if messages[later].role == "assistant":
+            break
+        for place, part in enumerate(messages[later].parts):
+            if isinstance(part, Result) and part.id not in known and (later, place) not in used:
+                strays.append(((later, place), part))
+    if len(strays) != found.count(None):
+        return found
+    used |= {where for where, _ in strays}
+    left = iter(strays)
+    return [next(left)[1] if result is None else result for result in found]
 
 
 def _free(name: str, taken: set[str]) -> str:

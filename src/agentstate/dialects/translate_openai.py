@@ -22,6 +22,7 @@ SHARED = frozenset(
         "moderation",
     }
 )  # fmt: skip
+_TIERS = ("default", "flex", "scale", "priority", "fast", "ultrafast")  # compatible providers have others
 # Values that say no more than that the field is absent.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,), "presence_penalty": (0,), "logprobs": (False,), "top_logprobs": (0,),
@@ -35,11 +36,13 @@ def neutral(body: Fields) -> Fields:
     return {name: said for name, said in body.items() if said is not None and said not in _NEUTRAL.get(name, ())}
 
 
-def options(asked: Asked) -> Fields:
+def options(asked: Asked, losses: Losses) -> Fields:
     """Whom the question is for and how it is served, in both dialects."""
     said: Fields = {name: value_of(text) for name, text in asked.shared}
-    if asked.tier and asked.tier != "auto":
+    if asked.tier in _TIERS:
         said["service_tier"] = asked.tier
+    elif asked.tier not in ("", "auto"):
+        losses.add("service_tier")
     if asked.user:
         said["user"] = asked.user
     return said

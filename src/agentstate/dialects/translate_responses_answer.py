@@ -48,6 +48,8 @@ _ECHO: dict[str, Any] = {
 
 def read(body: Fields, losses: Losses) -> Said:
     """The answer; ``Untranslatable`` where it is not finished or proposes what only OpenAI's agents run."""
+    if body.get("object") == "response.compaction":
+        raise Untranslatable("a compacted conversation is known to its own provider only")
     status = text_in(body.get("status"))
     if status not in ("completed", "incomplete", ""):
         raise Untranslatable(f"the answer is {status}: there is nothing to translate")

@@ -35,7 +35,7 @@ def write(asked: Asked, model: str, losses: Losses) -> Fields:
     said: Fields = {"model": model, "input": items, "store": False}
     if instructions:
         said["instructions"] = instructions
-    said |= options(asked)
+    said |= options(asked, losses)
     if asked.max_tokens is not None:
         said["max_output_tokens"] = _limit(asked.max_tokens, model, losses)
     said |= sampling(asked, model, losses)

@@ -651,6 +651,21 @@ def test_calls_of_two_answers_that_share_an_id_are_told_apart() -> None:
     assert [block["content"] for block in uses if block["type"] == "tool_result"] == ["first", "second"]
 
 
+def test_results_under_ids_that_no_call_has_belong_to_the_calls_that_miss_theirs() -> None:
+    answer = {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "call_2"}]}
+    results = [{"role": "tool", "tool_call_id": name, "content": name} for name in ("call_2", "made_up")]
+    body, _ = ask(CHAT, MESSAGES, chat_of(user("go"), answer, *results, user("and?")))
+    assert body["messages"][2]["content"] == [
+        {"type": "tool_result", "tool_use_id": "call_1", "content": "made_up"},
+        {"type": "tool_result", "tool_use_id": "call_2", "content": "call_2"},
+        {"type": "text", "text": "and?"},
+    ]
+    one_too_many = [*results, {"role": "tool", "tool_call_id": "third", "content": "third"}]
+    body, _ = ask(CHAT, MESSAGES, chat_of(user("go"), answer, *one_too_many))
+    ids = [block["tool_use_id"] for block in body["messages"][2]["content"]]
+    assert ids == ["call_2", "made_up", "third"]  # nobody can tell whose they are
+
+
 def test_a_history_of_calls_without_tools_defines_them_for_anthropic_and_lets_none_be_called() -> None:
     body, losses = ask(CHAT, MESSAGES, chat_of(*LOOKED_UP))
     assert body["tools"] == [{"name": "look_up", "input_schema": {"type": "object"}}]

@@ -120,6 +120,8 @@ def test_recorded_answers_say_the_same_to_an_agent_of_another_dialect(source: st
         call = other.parse("POST", "x", exchange.request)
         stream, plain = Shape(stream=exchange.streamed), Shape()
         body = other.convert(stream, plain, exchange.response)
+        if b'"response.compaction"' in body:
+            continue
         was = other.judge(call, body)
         if was.fault or was.failed or "queued" in was.finish:
             continue
@@ -146,7 +148,7 @@ def texts(dialect: str, body: Body) -> str:
     if dialect == MESSAGES:
         parts = [block.get("text", "") for block in body["content"] if block["type"] == "text"]
     elif dialect == CHAT:
-        message = body["choices"][0]["message"]
+        message = body["choices"][0].get("message") or {}
         content = message.get("content") or ""
         if isinstance(content, list):
             content = "".join(part.get("text", "") for part in content if part["type"] == "text")
