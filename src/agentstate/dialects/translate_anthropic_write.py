@@ -19,7 +19,6 @@ from agentstate.dialects.translate_form import (
     Message,
     Part,
     Refusal,
-    Result,
     Text,
     Tool,
     ToolUse,
@@ -239,14 +238,9 @@ def _conversation(asked: Asked, takes: Takes, losses: Losses) -> tuple[list[Fiel
 
 
 def _joined(spoken: list[Message]) -> list[Message]:
-    """The messages that say something, roles alternating, results first."""
+    """The messages that say something, roles alternating; results stand first, as ``settled`` puts them there."""
     kept = [Message(one.role, tuple(part for part in one.parts if _says(part))) for one in spoken]
-    found = []
-    for message in joined_users(settled([one for one in kept if one.parts])):
-        results = [part for part in message.parts if isinstance(part, Result)]
-        others = [part for part in message.parts if not isinstance(part, Result)]
-        found.append(Message(message.role, (*results, *others)))
-    return found
+    return joined_users(settled([one for one in kept if one.parts]))
 
 
 def _with_user(

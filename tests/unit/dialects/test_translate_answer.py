@@ -342,6 +342,17 @@ def test_thinking_is_lost_where_the_agent_would_send_it_back_to_a_provider_that_
     assert "thinking" in losses and b"hm" not in json.dumps(body).encode() and b"c2ln" not in json.dumps(body).encode()
 
 
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_thinking_that_is_not_told_is_a_loss(source: str, target: str) -> None:
+    thought: dict[str, Body] = {
+        CHAT: completion({"content": "x", "reasoning_content": "hm"}),
+        MESSAGES: message([{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, TEXT]),
+        RESPONSES: response([{"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}, said("x")]),
+    }
+    body, losses = tell(source, target, thought[target])
+    assert losses == ("thinking",) and '"hm"' not in json.dumps(body)
+
+
 def test_thinking_is_told_where_the_agent_itself_sends_such_text_back() -> None:
     before = {"role": "assistant", "content": "x", "reasoning_content": "before"}
     asked = simple(CHAT, messages=[{"role": "user", "content": "a"}, before, {"role": "user", "content": "b"}])
