@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -277,13 +278,14 @@ def settled(messages: Sequence[Message]) -> list[Message]:
     """
     joined = list(_joined(messages, "assistant"))
     known = {part.id for message in joined for part in message.parts if isinstance(part, ToolUse)}
+    waiting = _waiting(joined)
     used: set[tuple[int, int]] = set()
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     out: list[Message] = []
     for at, message in enumerate(joined):
         parts = [part for place, part in enumerate(message.parts) if (at, place) not in used]
         calls = [part for part in parts if isinstance(part, ToolUse)]
-        found = [_result(joined, at, call.id, used) for call in calls]
+        found = [_result(waiting.get(call.id), at, used) for call in calls]
         if None in found:
             found = _paired(found, joined, at, known, used)
         names = [_free(wire_id(call.id), taken) for call in calls]
@@ -318,13 +320,26 @@ def _joined(messages: Sequence[Message], role: Role) -> Iterator[Message]:
         yield last
 
 
-def _result(messages: Sequence[Message], after: int, name: str, used: set[tuple[int, int]]) -> Result | None:
-    """The first result of a call that stands after it and is no earlier call's; it is then ``used``."""
-    for at in range(after + 1, len(messages)):
-        for place, part in enumerate(messages[at].parts):
-            if isinstance(part, Result) and part.id == name and (at, place) not in used:
-                used.add((at, place))
-                return part
+_Waiting = deque[tuple[int, int, Result]]
+
+
+def _waiting(messages: Sequence[Message]) -> dict[str, _Waiting]:
+    """The results by the call that they name: (message, place in it, result), first ones first."""
+    found: dict[str, _Waiting] = {}
+    for at, message in enumerate(messages):
+        for place, part in enumerate(message.parts):
+            if isinstance(part, Result):
+                found.setdefault(part.id, deque()).append((at, place, part))
+    return found
+
+
+def _result(waiting: _Waiting | None, after: int, used: set[tuple[int, int]]) -> Result | None:
+    """The first of the results that stands after a call; it is then ``used``."""
+    while waiting:
+        at, place, result = waiting.popleft()
+        if at > after:
+            used.add((at, place))
+            return result
     return None
 
 
@@ -349,12 +364,13 @@ def _paired(
     return [next(left)[1] if result is None else result for result in found]
 
 
-def _free(name: str, taken: set[str]) -> str:
-    found, count = name, 1
+def _free(name: str, taken: dict[str, int]) -> str:
+    """The id, or one like it that no call before has. ``taken``: how often each was wanted."""
+    found = name
     while found in taken:
-        count += 1
-        found = f"{name[:34]}_{count}"
-    taken.add(found)
+        taken[name] += 1
+        found = f"{name[:32]}_{taken[name]}"
+    taken[found] = 1
     return found
 
 
