@@ -71,6 +71,15 @@ class Unprocessable(AgentStateError):
     retry_after = None
 
 
+class Untranslatable(AgentStateError):
+    """A question or an answer that cannot be said in another dialect without changing what it means."""
+
+    code = "untranslatable"
+    status = 400
+    kind = "invalid_request_error"
+    retry_after = None
+
+
 class NotFound(AgentStateError):
     code = "not_found"
     status = 404

@@ -26,6 +26,7 @@ STABLE: dict[str, tuple[int, float | None]] = {
     "unprocessable": (422, None),
     "tool_rejected": (403, None),
     "tool_failed": (502, None),
+    "untranslatable": (400, None),
     "upstream_fault": (503, 1.0),
     "upstream_unreachable": (503, 1.0),
     "upstream_timeout": (503, 1.0),

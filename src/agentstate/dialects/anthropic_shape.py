@@ -81,7 +81,7 @@ class _Block:
             shown["citations"] = [*(() if bytes(begun) == b"null" else _decode_list.decode(begun)), *self.citations]
         written = "".join(self.json)
         if written.strip():
-            shown["input"] = msgspec.Raw(_readable(written).encode())
+            shown["input"] = msgspec.Raw(readable(written).encode())
         return shown
 
 
@@ -157,7 +157,7 @@ def _text(raw: msgspec.Raw | None) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _readable(written: str) -> str:
+def readable(written: str) -> str:
     """A tool's input as JSON: as it was written, or, where a limit cut it, as much of it as is whole."""
     try:
         msgspec.json.decode(written)

@@ -26,7 +26,7 @@ def read_body(body: bytes, parsed: Callable[[bytes, Fields], Call], opaque: Call
         try:
             return parsed(body, fields)
         except Exposed:
-            pass  # a message gives credentials away: the body is read again without them
+            fields = None  # a message gives credentials away: the body is read again without them
         except UNREADABLE as strict:
             lenient(body, strict)
     kept, secrets = conceal(body)

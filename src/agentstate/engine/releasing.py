@@ -12,15 +12,16 @@ import logging
 from typing import TYPE_CHECKING
 
 from agentstate.core import policy
-from agentstate.core.model import ApprovalState, Release, SessionStatus
+from agentstate.core.model import ApprovalState, Call, Release, SessionStatus
 from agentstate.dialects import registry
+from agentstate.dialects.base import Dialect
 from agentstate.dialects.concealing import MARK
 from agentstate.engine.overlay import can_retell
 from agentstate.engine.recording import Recording
 from agentstate.engine.reopening import check_shown, reopened
-from agentstate.engine.settling import mode_of, schemas_of, settled, verdict_of
+from agentstate.engine.settling import Settled, mode_of, schemas_of, settled, verdict_of
 from agentstate.errors import AgentStateError
-from agentstate.store.rows import ApprovalRow, Released, SessionRow
+from agentstate.store.rows import AnswerRow, ApprovalRow, Released, SessionRow
 
 if TYPE_CHECKING:
     from agentstate.engine.core import Parts
@@ -60,15 +61,7 @@ async def release(parts: Parts, step: int, waiting: Recording | None) -> Release
         mode = Release.MESSAGE
     amended: bytes | None = None
     if found.changes:
-        said = found.text if mode is Release.MESSAGE else ""
-        try:
-            if not hasattr(dialect, "amended"):
-                raise ValueError(f"answers of {dialect.name} cannot be given less a call")
-            amended = dialect.amended(call, answer.shape, answer.body, found.changes, said)
-        except ValueError as error:
-            # Its calls cannot be told apart, or the like. What was refused must not be given, and can be told.
-            log.error("step %d cannot be given with what was decided, and is refused: %s", step, error)
-            mode, amended = Release.ERROR, answer.body
+        mode, amended = _amended(step, dialect, call, answer, found, mode)
         if amended[: recording.shown] != answer.body[: recording.shown]:
             raise AgentStateError("the amended answer does not go on from what was shown")
     if mode in (Release.ERROR, Release.CONTINUE):
@@ -79,6 +72,21 @@ async def release(parts: Parts, step: int, waiting: Recording | None) -> Release
     await parts.journal.release(released)
     parts.overlays.forget(session.id)
     return released
+
+
+def _amended(
+    step: int, dialect: Dialect, call: Call, answer: AnswerRow, found: Settled, mode: Release
+) -> tuple[Release, bytes]:
+    """The answer with what was decided, and how it is given: as an error, where it cannot be given so."""
+    try:
+        if not hasattr(dialect, "amended"):
+            raise ValueError(f"answers of {dialect.name} cannot be given less a call")
+        said = found.text if mode is Release.MESSAGE else ""
+        return mode, dialect.amended(call, answer.shape, answer.body, found.changes, said)
+    except ValueError as error:
+        # Its calls cannot be told apart, or the like. What was refused must not be given, and can be told.
+        log.error("step %d cannot be given with what was decided, and is refused: %s", step, error)
+        return Release.ERROR, answer.body
 
 
 def _recorded_result(parts: Parts, session: SessionRow, row: ApprovalRow) -> str:
