@@ -144,6 +144,33 @@ class UpstreamInvalid(UpstreamFault):
     code = "upstream_invalid_answer"
 
 
+class UpstreamBusy(UpstreamFault):
+    """No turn at the provider came in time; nothing was sent."""
+
+    code = "provider_busy"
+    retry_after = 5.0
+
+
+class BreakerOpen(UpstreamFault):
+    """The provider failed again and again and is left alone for a while; nothing was sent."""
+
+    code = "breaker_open"
+
+    def __init__(self, message: str, retry_after: float = 5.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class CandidatesFailed(UpstreamFault):
+    """The provider that was asked failed, and so did every other one that the call may go to."""
+
+    code = "candidates_failed"
+
+    def __init__(self, message: str, retry_after: float = 5.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class StoreError(AgentStateError):
     """The journal cannot be used; no answer is released that it could not hold."""
 

@@ -190,7 +190,7 @@ class Begun(NamedTuple):
 class Ending(NamedTuple):
     """How an attempt ended. ``body``: the bytes received; ``released``: they are what agents are given, unless a
     release says otherwise; ``job``: they say that the provider works on the answer. ``asked``: what people must decide
-    before anything of it is given."""
+    before anything of it is given. ``lost``: what was lost in its translation."""
 
     session: int
     step: int
@@ -208,6 +208,7 @@ class Ending(NamedTuple):
     invoked: tuple[Invoked, ...] = ()
     asked: tuple[NewApproval, ...] = ()
     messages: tuple[Message, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +239,9 @@ class HeldRow:
 
 
 class AnswerRow(NamedTuple):
-    """A recorded answer; ``body``: as agents are given it. ``release``: how, ``None`` where it was never held;
-    ``said``: what is told of a refusal, as JSON. ``overlap``: its first and last tick are no neighbours, so others
-    ended meanwhile."""
+    """A recorded answer; ``body``: as agents are given it; ``attempts``: made for it. ``release``: how,
+    ``None`` where it was never held; ``said``: what is told of a refusal, as JSON. ``overlap``: its first and last tick
+    are no neighbours, so others ended meanwhile."""
 
     number: int
     branch: int
@@ -257,6 +258,7 @@ class AnswerRow(NamedTuple):
     cost: float | None
     release: Release | None = None
     said: str = "{}"
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
