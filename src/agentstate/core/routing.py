@@ -117,6 +117,10 @@ class History:
     lost: int = 0
     elapsed: float = 0.0
 
+    def after(self, delay: float, failure: Failure) -> History:
+        """With one more attempt at the same candidate, after a wait of so many seconds."""
+        return History(self.tried + 1, delay, self.lost + (failure.fault in LOST))
+
 
 class Retry(NamedTuple):
     """Ask the same candidate again, after ``delay`` seconds."""
@@ -266,7 +270,7 @@ def said_again(headers: Iterable[tuple[str, str]]) -> bool | None:
 # --- what is told ---
 
 
-def told(candidate: Candidate, why: str, lost: Sequence[str]) -> str:
+def told(candidate: str, why: str, lost: Sequence[str]) -> str:
     """The value of ``x-agentstate-fallback``: who answered instead, why, and what of the request or answer was lost."""
     text = f"{candidate}; because={why}"
     return text + (f"; lost={','.join(lost)}" if lost else "")

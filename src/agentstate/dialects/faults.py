@@ -97,6 +97,15 @@ def _may_be(fault: Fault, status: int, text: str) -> bool:
     return fault is not Fault.MODEL_GONE or status in (404, 410) or _GONE.search(text) is not None
 
 
+# How the dialects begin to say that a provider told of its failure within an answer that had begun.
+_TOLD = ("the provider broke off: ", "the provider answered an error under status 200: ")
+
+
+def is_told(fault: str) -> bool:
+    """Whether the fault of an answer is what its provider says itself, and no loss on the way."""
+    return any(words in fault for words in _TOLD)
+
+
 def of_words(text: str, now: float) -> Failure:
     """The failure that a provider tells of within an answer that had begun. ``text``: its words."""
     low = text[:_READ].lower()

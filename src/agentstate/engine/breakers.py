@@ -17,6 +17,7 @@ from agentstate.engine.outbox import Outbox
 from agentstate.settings import BreakerSettings
 from agentstate.store.detours import BreakerRow
 from agentstate.store.journal import Journal
+from agentstate.store.rows import Message
 
 _MOST = 10_000  # models that are remembered; a model's name comes from agents
 
@@ -67,6 +68,11 @@ class Breakers:
         self._trying.add(candidate)
         return 0.0
 
+    def is_open(self, candidate: Candidate) -> bool:
+        """Whether it is to be left alone now."""
+        found = self.known.get(candidate)
+        return found is not None and breaker.seen(found, clock.now()).state is BreakerState.OPEN
+
     def left(self, candidate: Candidate) -> None:
         """A call to it is over, however it ended: another one may try it."""
         self._trying.discard(candidate)
@@ -82,7 +88,7 @@ class Breakers:
         after = self.known[candidate] = breaker.after_failure(before, self._rules, clock.now(), failure.text[:300])
         if after.opened == before.opened:
             return
-        told = ()
+        told: tuple[Message, ...] = ()
         if before.state is BreakerState.CLOSED:
             facts = {"provider": candidate.provider, "model": candidate.model}
             told = self._outbox.messages("provider.down", "", str(candidate), facts)

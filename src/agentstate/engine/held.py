@@ -39,6 +39,13 @@ def amended(parts: Parts, session: int, first: str, sent: bytes) -> bytes | None
     return _transcript([pair[:2] for pair in chain], first, sent)
 
 
+def whole(parts: Parts, session: int, first: str, sent: bytes) -> bytes | None:
+    """The body ``sent`` with the whole transcript in the place of its pointer, for a provider that holds nothing of it;
+    ``None``: the journal does not hold every answer on the way."""
+    chain = _chain(parts, session, first)
+    return None if chain is None else _transcript([pair[:2] for pair in chain], first, sent)
+
+
 def _chain(parts: Parts, session: int, first: str) -> list[tuple[bytes, bytes, bool]] | None:
     """(request, answer as agents were given it, whether that is another than the provider's), newest first; ``None``:
     the journal does not hold all."""

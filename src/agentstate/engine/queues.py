@@ -83,6 +83,4 @@ class Queue:
 
 def queues(providers: Mapping[str, ProviderSettings], wait_s: float) -> dict[str, Queue]:
     """The queues of providers that have a limit, by name."""
-    return {
-        name: Queue(name, part.max_concurrent, wait_s) for name, part in providers.items() if part.max_concurrent
-    }
+    return {name: Queue(name, part.max_concurrent, wait_s) for name, part in providers.items() if part.max_concurrent}

@@ -1,18 +1,20 @@
 """Owns what is passed through: paths that no dialect knows, and calls without a session. Must not journal.
 
-Invariant: bytes go both ways as they come; when the client leaves, the upstream call is cancelled.
+Invariant: bytes go both ways as they come, unless another candidate answers; when the client leaves, the upstream
+call is cancelled.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from agentstate.core.model import Outcome
 from agentstate.dialects import registry
 from agentstate.engine import jobs
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded
+from agentstate.engine.relaying import Relaying
 from agentstate.engine.request import Request, Told
 from agentstate.errors import ShuttingDown
 from agentstate.providers.client import Reply
@@ -27,8 +29,10 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
         parts.presence.speaks_for(request.connection, request.session, None)
     kind = registry.provider_kind(request.normal, request.headers)
     provider = parts.providers.for_dialect(kind)
-    async with parts.client.attempt(provider, forwarded(request, kind, provider, raw=True)) as reply:
+    relaying = Relaying(parts, request, provider, forwarded(request, kind, provider, raw=True))
+    async with AsyncExitStack() as stack:
+        reply = await relaying.reply(stack)
         await jobs.note_deletion(parts, request, reply.status)
         reply.headers = [pair for pair in reply.headers if not pair[0].lower().startswith("x-agentstate-")]
-        reply.headers += Told(Outcome.LIVE).headers()
+        reply.headers += Told(Outcome.LIVE, model=relaying.model, detour=relaying.detour).headers()
         yield reply
