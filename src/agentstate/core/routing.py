@@ -186,7 +186,7 @@ def wait_before(history: History, limits: Limits, asked: float | None, chance: f
     """Seconds before the next attempt: what the provider asks for, else exponential with full jitter, but never below
     a fifth of the base nor shorter than the wait before, so that chance does not make a burst of it."""
     if asked is not None:
-        return asked
+        return max(asked, min(limits.base_s * _LEAST_WAIT, limits.cap_s))
     most = min(limits.cap_s, limits.base_s * 2.0 ** min(history.tried - 1, 60))
     least = max(limits.base_s * _LEAST_WAIT, history.waited * _GROWTH)
     return min(limits.cap_s, max(least, chance * most))
