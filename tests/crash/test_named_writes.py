@@ -22,6 +22,7 @@ from tests.crash.agents import (
     settle,
 )
 from tests.crash.test_alert_writes import OF_MESSAGES
+from tests.crash.test_attempt_writes import OF_ATTEMPTS
 from tests.crash.test_authority_writes import BY_PEOPLE
 from tests.crash.test_decisions import WRITES as OF_DECISIONS
 from tests.support import chat, crashing_server
@@ -89,7 +90,7 @@ PROGRAMS: Sequence[tuple[str, str | None, Program]] = [
 
 def test_every_named_write_of_the_journal_is_killed_at() -> None:
     tested = {*UNDER_LOAD, *BY_CONTROL, *LATE, *OF_JOBS, *OF_DELETIONS, *OF_MESSAGES, *OF_DECISIONS, *BY_PEOPLE}
-    tested |= {*AT_START, *AT_STOP}
+    tested |= {*AT_START, *AT_STOP, *OF_ATTEMPTS}
     assert crashing_server.written_names() == tested
 
 
@@ -101,7 +102,9 @@ CASES += [(name, "inside") for name in ("begin_step", "begin_attempt", "end_step
 def test_proxy_killed_at_a_write_under_load_loses_nothing_it_released(tmp_path: Path, name: str, when: str) -> None:
     provider = Provider()
     with Upstream(provider) as upstream:
-        proxy = Proxy(tmp_path, upstream.url, command=command(name, UNDER_LOAD[name], when))
+        # Agents try again themselves here; what the proxy writes when it does is killed at in ``test_attempt_writes``.
+        alone = {"retry.attempts": 1}
+        proxy = Proxy(tmp_path, upstream.url, settings=alone, command=command(name, UNDER_LOAD[name], when))
         with proxy:
             load = Load(proxy, provider)
             load.run(PROGRAMS)
