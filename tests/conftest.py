@@ -47,12 +47,8 @@ def upstream(shared_upstream: Upstream) -> Upstream:
 
 @pytest.fixture(scope="module")
 def proxy(shared_upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    """One real proxy process for a module, before the module's upstream. Tests keep apart by their session ids.
-
-    It makes one attempt for each call, so that what an upstream is scripted to say is what an agent is told; those of
-    retries have proxies of their own."""
-    file = "policies = []\n[retry]\nattempts = 1\n"
-    with Proxy(tmp_path_factory.mktemp("proxy") / "data", shared_upstream.url, file=file) as running:
+    """One real proxy process for a module, before the module's upstream. Tests keep apart by their session ids."""
+    with Proxy(tmp_path_factory.mktemp("proxy") / "data", shared_upstream.url, file="policies = []\n") as running:
         yield running
 
 

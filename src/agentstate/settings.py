@@ -64,10 +64,6 @@ class ProviderSettings(_Section):
     max_concurrent: int = Field(
         0, ge=0, description="Most calls at it at a time; others wait, each session in its turn. 0: any number."
     )
-    shutdown: dict[str, date] = Field(
-        default_factory=dict,
-        description='Days on which its models are shut down, as `{"gpt-4o" = 2027-03-01}`, for warnings.',
-    )
 
 
 class UpstreamSettings(_Section):
@@ -151,6 +147,13 @@ class RouteSettings(_Section):
         description="Failures after which the next one is asked.",
     )
     strict: bool = Field(False, description="Leave out a candidate for which something of the request would be lost.")
+
+
+class ShutdownSettings(_Section):
+    """A day on which a vendor shuts a model down; a route that leads there is warned of 60 days before."""
+
+    model: str = Field(min_length=1, description="The model.")
+    on: date = Field(description="The day, as `2027-03-01`.")
 
 
 class BreakerSettings(_Section):
@@ -294,6 +297,7 @@ class Settings(_Section):
     upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)  # type: ignore[arg-type]
     retry: RetrySettings = Field(default_factory=RetrySettings)  # type: ignore[arg-type]
     routes: list[RouteSettings] = Field(default_factory=list)
+    shutdowns: list[ShutdownSettings] = Field(default_factory=list)
     breaker: BreakerSettings = Field(default_factory=BreakerSettings)  # type: ignore[arg-type]
     replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
     tools: ToolSettings = Field(default_factory=ToolSettings)
@@ -447,7 +451,12 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 # Sections that are lists of tables.
-_LISTS: dict[str, type[_Section]] = {"routes": RouteSettings, "policies": PolicySettings, "alerts": AlertSettings}
+_LISTS: dict[str, type[_Section]] = {
+    "routes": RouteSettings,
+    "shutdowns": ShutdownSettings,
+    "policies": PolicySettings,
+    "alerts": AlertSettings,
+}
 
 
 def reference() -> list[tuple[str, str, str, str]]:

@@ -44,7 +44,7 @@ def test_proxy_killed_as_it_goes_on_to_another_attempt_has_each_that_was_sent_on
 ) -> None:
     with Upstream() as upstream:
         upstream.replies(reply)
-        with Proxy(tmp_path, upstream.url, file=FILE, command=command(name, 1, when)) as proxy:
+        with Proxy(tmp_path, upstream.url, retries=True, file=FILE, command=command(name, 1, when)) as proxy:
             with pytest.raises(ConnectionError):
                 ask(proxy, "a")
             assert proxy.wait() == -9
@@ -68,7 +68,7 @@ def test_proxy_killed_as_it_goes_on_to_another_attempt_has_each_that_was_sent_on
 
 
 def test_proxy_killed_between_two_attempts_keeps_how_the_first_one_ended(tmp_path: Path) -> None:
-    with Upstream() as upstream, Proxy(tmp_path, upstream.url, file=FILE) as proxy:
+    with Upstream() as upstream, Proxy(tmp_path, upstream.url, retries=True, file=FILE) as proxy:
         upstream.replies(plain(b'{"error":{"message":"slow down"}}', 429, headers=[("retry-after", "20")]))
         connection = proxy.client.start("s", "hi", run="a")
         upstream.wait_calls(1)
@@ -102,7 +102,7 @@ def test_proxy_killed_as_a_breaker_opens_has_it_open_and_told_or_neither(tmp_pat
             f'[[alerts]]\nkind = "webhook"\nname = "ops"\nurl = "{receiver.url}/x"\n'
         )
         upstream.replies(DOWN)
-        with Proxy(tmp_path, upstream.url, file=file, command=command("set_breaker", 1, when)) as proxy:
+        with Proxy(tmp_path, upstream.url, retries=True, file=file, command=command("set_breaker", 1, when)) as proxy:
             with pytest.raises(ConnectionError):
                 ask(proxy, "a")
             assert proxy.wait() == -9

@@ -102,9 +102,7 @@ CASES += [(name, "inside") for name in ("begin_step", "begin_attempt", "end_step
 def test_proxy_killed_at_a_write_under_load_loses_nothing_it_released(tmp_path: Path, name: str, when: str) -> None:
     provider = Provider()
     with Upstream(provider) as upstream:
-        # Agents try again themselves here; what the proxy writes when it does is killed at in ``test_attempt_writes``.
-        alone = {"retry.attempts": 1}
-        proxy = Proxy(tmp_path, upstream.url, settings=alone, command=command(name, UNDER_LOAD[name], when))
+        proxy = Proxy(tmp_path, upstream.url, command=command(name, UNDER_LOAD[name], when))
         with proxy:
             load = Load(proxy, provider)
             load.run(PROGRAMS)

@@ -72,7 +72,7 @@ def proxy(
 ) -> Iterator[Proxy]:
     file = FILE.format(other=shared_other.url)
     folder = tmp_path_factory.mktemp("proxy") / "data"
-    with Proxy(folder, shared_upstream.url, file=file, command=COMMAND) as running:
+    with Proxy(folder, shared_upstream.url, retries=True, file=file, command=COMMAND) as running:
         yield running
 
 
@@ -247,7 +247,7 @@ def test_the_opening_is_let_out_in_time_where_the_model_thinks_for_long(
 ) -> None:
     gate = Gate()
     file = "policies = []\n[retry]\nhold_back_s = 0.1\n"
-    with Proxy(tmp_path, upstream.url, file=file) as proxy:
+    with Proxy(tmp_path, upstream.url, retries=True, file=file) as proxy:
         upstream.replies(stream(ROLE, gate, *chat.chunks("hello")[1:]))
         with proxy.client.start("s", "hi", run="a", stream=True) as connection:
             assert connection.read_head()[0] == 200

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 class Opening:
     """``over``: it was let out, or there is nothing to keep back; ``shown``: how many bytes of it were."""
 
-    __slots__ = ("_job", "_kept", "_lines", "_timer", "over", "shown")
+    __slots__ = ("_job", "_kept", "_lines", "_seconds", "_timer", "over", "shown")
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._kept: list[bytes] = []
         self._lines = job.dialect.name == "ollama_chat"
+        retry, request = job.parts.settings.retry, job.request
+        replaceable = retry.attempts > 1 or job.parts.routes.any or request.fallback
+        self._seconds = retry.hold_back_s if replaceable else 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.over = False
         self.shown = 0
@@ -31,11 +34,10 @@ class Opening:
     def add(self, free: bytes) -> None:
         """Events that may be shown."""
         self._kept.append(free)
-        seconds = self._job.parts.settings.retry.hold_back_s
-        if not seconds or not is_opening(free, self._lines):
+        if not self._seconds or not is_opening(free, self._lines):
             self.let_out()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self.let_out)
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self.let_out)
 
     def let_out(self) -> None:
         """Show what was kept back."""

@@ -1,8 +1,11 @@
-"""Owns the routes of the settings as the engine uses them. Must not hold rules: ``core.routing`` does."""
+"""Owns the routes of the settings as the engine uses them. Must not hold rules: ``core.routing`` does.
+
+Invariant: where a call may go is what the settings and its own request say, and nothing else.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 from agentstate import clock
 from agentstate.core import routing
@@ -15,7 +18,7 @@ _BY_HEADER = frozenset(Fault(name) for name in RouteSettings.model_fields["on"].
 
 
 class Routes:
-    """Where else calls may go."""
+    """Where else calls may go. ``any``: the settings have routes."""
 
     def __init__(self, settings: Settings, providers: Registry) -> None:
         self._kinds = providers.kinds
@@ -23,9 +26,8 @@ class Routes:
             Route(part.model, tuple(part.fallback), frozenset(map(Fault, part.on)), part.strict)
             for part in settings.routes
         ]
-        self._ends: dict[str, date] = {}
-        for part in settings.providers.values():
-            self._ends |= part.shutdown
+        self.any = bool(self._routes)
+        self._ends = {part.model: part.on for part in settings.shutdowns}
 
     def planned(self, asked: Candidate, header: str) -> Planned:
         """Where else a call may go; ``header``: what its request says of that itself."""
