@@ -68,7 +68,6 @@ MENDED: dict[str, tuple[Fault, bool]] = {
     "a connection that breaks": (lambda mock: mock.disconnect(after_chunks=0), True),
     "a connection that breaks after the opening": (lambda mock: mock.disconnect(after_chunks=1), True),
     "a stream that ends early": (lambda mock: mock.truncate(after_chunks=1), True),
-    "a chunk that is no JSON": (lambda mock: mock.corrupt(after_chunks=1), True),
     "a silence": (lambda mock: mock.stall(after_chunks=1, seconds=5), True),
 }
 
@@ -82,6 +81,17 @@ def test_the_agent_has_its_answer_and_the_provider_no_complaint(
     assert asked(proxy, session, stream=stream)
     assert len(llmock.requests) > 1, "the fault did not happen"
     llmock.assert_resilient(strict=True)
+
+
+def test_a_chunk_that_is_no_json_is_no_answer_and_another_one_is_asked_for(
+    llmock: Any, proxy: Proxy, session: str
+) -> None:
+    """The whole stream is read before that is judged, so that its sender takes the second request for a new call."""
+    llmock.corrupt(after_chunks=1)
+    assert asked(proxy, session, stream=True)
+    assert len({record.fingerprint for record in llmock.requests}) == 1
+    assert len(llmock.requests) == 2
+    assert not llmock.verdict().errors
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
