@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import chat
 from tests.support.client import Answer
+from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.translating_server import COMMAND
 from tests.support.upstream import Fin, Gate, Rst, Step, Upstream, plain, stream
@@ -279,12 +280,14 @@ def test_what_no_retry_mends_goes_to_the_next_candidate_at_once(
     assert first["why"] is None
 
 
+@pytest.mark.parametrize("streamed", [False, True])
 def test_a_replay_says_who_answered_as_the_live_answer_did(
-    proxy: Proxy, upstream: Upstream, other: Upstream, session: str
+    proxy: Proxy, upstream: Upstream, other: Upstream, session: str, streamed: bool
 ) -> None:
     upstream.replies(GONE)
-    live = ask(proxy, session, headers=FALLBACK)
-    again = ask(proxy, session, run="b", headers=FALLBACK)
+    live = ask(proxy, session, stream=streamed, headers=FALLBACK)
+    again = ask(proxy, session, run="b", stream=streamed, headers=FALLBACK)
+    assert live.headers.get("x-agentstate-model") == chat.MODEL, "the model that the provider names"
     assert (again.outcome, again.body) == ("replay", live.body)
     for header in ("x-agentstate-fallback", "x-agentstate-model"):
         assert again.headers.get(header) == live.headers.get(header) is not None
@@ -397,6 +400,38 @@ def test_what_cannot_be_translated_is_not_sent(proxy: Proxy, upstream: Upstream,
     upstream.replies(GONE)
     assert ask(proxy, session, model="strict-model", n=2).status == 404
     assert other.calls == 0
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_dangerous_call_of_a_translated_answer_is_held_like_any_other(
+    shared_upstream: Upstream, upstream: Upstream, other: Upstream, tmp_path: Path, streamed: bool
+) -> None:
+    file = FILE.format(other=other.url).replace("policies = []\n", "")
+    body = {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-test-2",
+        "content": [{"type": "tool_use", "id": "toolu_1", "name": "send_email", "input": {"to": "a@example.com"}}],
+        "stop_reason": "tool_use", "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 2},
+    }  # fmt: skip
+    upstream.replies(GONE)
+    other.replies(plain(json.dumps(body).encode()))
+    tools = [{"type": "function", "function": {"name": "send_email", "parameters": {"type": "object"}}}]
+    headers = {"x-agent-fallback-model": "translated/claude-test"}
+    with Proxy(tmp_path, upstream.url, retries=True, file=file, command=COMMAND) as proxy:
+        waiting = Asking(lambda: ask(proxy, "s", stream=streamed, headers=headers, tools=tools))
+        held = pending(proxy)
+        assert [row["tool_name"] for row in held] == ["send_email"]
+        assert waiting.waits
+        decide(proxy, held[0], "APPROVED")
+        answer = waiting.answer()
+        assert b"a@example.com" in answer.body
+        assert answer.body.endswith(chat.DONE) is streamed
+        assert (answer.headers.get("x-agentstate-fallback") or "").startswith("translated/claude-test")
+        again = ask(proxy, "s", run="b", stream=streamed, headers=headers, tools=tools)
+        assert again.hit is True
+        assert (again.body, again.headers.get("x-agentstate-fallback")) == (
+            answer.body.lstrip(),
+            answer.headers.get("x-agentstate-fallback"),
+        )
 
 
 # --- without a session ---

@@ -45,17 +45,30 @@ def question(source: str, target: str, body: bytes, model: str) -> Translated:
 
 
 def answer(source: str, target: str, asked: bytes, body: bytes) -> Translated:
-    """An answer of texts."""
+    """An answer of texts and calls."""
     said = json.loads(body)
-    text = "".join(block.get("text", "") for block in said["content"])
+    message: dict[str, object] = {
+        "role": "assistant",
+        "content": "".join(block.get("text", "") for block in said["content"]),
+    }
+    calls = [
+        {
+            "id": block["id"],
+            "type": "function",
+            "function": {"name": block["name"], "arguments": json.dumps(block["input"])},
+        }
+        for block in said["content"]
+        if block["type"] == "tool_use"
+    ]
+    if calls:
+        message["tool_calls"] = calls
+    finish = "tool_calls" if calls else "stop"
     made = {
         "id": "chatcmpl-" + said["id"],
         "object": "chat.completion",
         "created": 0,
         "model": said["model"],
-        "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": None, "finish_reason": "stop"}
-        ],
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
     }
     return Translated("", json.dumps(made).encode(), ())

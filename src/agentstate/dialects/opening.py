@@ -25,24 +25,40 @@ _OF_RESPONSES = frozenset(
 _SILENT = frozenset({"role", "refusal", "name"})
 
 
-def is_opening(shown: bytes, lines: bool = False) -> bool:
-    """Whether whole events say no more than that an answer begins. ``lines``: they are lines of JSON, not events."""
-    if lines:
-        return all(_says_nothing(line) for line in shown.splitlines() if line.strip())
-    for event in sse.events(shown):
-        data = sse.data_of(event)
-        if data is not None and not _says_nothing(data):
-            return False
-    return True
+def read(shown: bytes, lines: bool = False) -> tuple[bool, str]:
+    """(whether whole events say no more than that an answer begins, the model that they name, empty: none). ``lines``:
+    they are lines of JSON, not events."""
+    silent, model = True, ""
+    for data in shown.splitlines() if lines else map(sse.data_of, sse.events(shown)):
+        if not data or not data.strip():
+            continue
+        value = _decoded(data)
+        model = model or _model(value)
+        if not _says_nothing(value):
+            silent = False
+            break
+    return silent, model
 
 
-def _says_nothing(data: bytes) -> bool:
+def _decoded(data: bytes) -> dict[str, Any]:
     try:
         value = _decode.decode(data)
     except UNREADABLE:
-        return False
-    if not isinstance(value, dict):
-        return False
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _model(value: dict[str, Any]) -> str:
+    """Where the wire formats name who answers."""
+    for place in (value, value.get("message"), value.get("response")):
+        if isinstance(place, dict):
+            found = place.get("model") or place.get("modelVersion")
+            if isinstance(found, str):
+                return found
+    return ""
+
+
+def _says_nothing(value: dict[str, Any]) -> bool:
     kind = value.get("type")
     if kind in _OF_RESPONSES:
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from agentstate.dialects.opening import is_opening
+from agentstate.dialects import opening
 
 if TYPE_CHECKING:
     from agentstate.engine.recorder import Job
@@ -34,7 +34,10 @@ class Opening:
     def add(self, free: bytes) -> None:
         """Events that may be shown."""
         self._kept.append(free)
-        if not self._seconds or not is_opening(free, self._lines):
+        silent, model = opening.read(free, self._lines)
+        if model:
+            self._job.live.recording.model = model
+        if not self._seconds or not silent:
             self.let_out()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self.let_out)

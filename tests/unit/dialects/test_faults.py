@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentstate.core.routing import Fault
 from agentstate.dialects import faults
-from agentstate.dialects.opening import is_opening
+from agentstate.dialects.opening import read
 
 NOW = 1_800_000_000.0
 
@@ -135,6 +135,23 @@ def test_what_cannot_be_read_may_act() -> None:
 # --- the opening of a stream ---
 
 
+def read_silent(shown: bytes, lines: bool = False) -> bool:
+    return read(shown, lines)[0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"model": "m-2", "choices": [{"delta": {"content": "hi"}}]},
+        {"type": "message_start", "message": {"model": "m-2"}},
+        {"type": "response.created", "response": {"model": "m-2", "tools": [{"model": "m-3"}]}},
+        {"modelVersion": "m-2", "candidates": []},
+    ],
+)
+def test_the_model_that_answers_is_read_from_the_first_event(value: dict[str, Any]) -> None:
+    assert read(event(value) + delta(content='{"model":"m-4"}'))[1] == "m-2"
+
+
 def event(value: dict[str, Any], name: str = "") -> bytes:
     return (f"event: {name}\n" if name else "").encode() + b"data: " + json.dumps(value).encode() + b"\n\n"
 
@@ -157,7 +174,7 @@ def delta(**said: Any) -> bytes:
     ],
 )
 def test_an_opening_is_known_for_one(shown: bytes) -> None:
-    assert is_opening(shown)
+    assert read_silent(shown)
 
 
 @pytest.mark.parametrize(
@@ -179,10 +196,10 @@ def test_an_opening_is_known_for_one(shown: bytes) -> None:
     ],
 )
 def test_what_is_said_is_never_taken_for_an_opening(shown: bytes) -> None:
-    assert not is_opening(shown)
+    assert not read_silent(shown)
 
 
 def test_lines_of_json_have_an_opening_too() -> None:
-    assert is_opening(b'{"message":{"role":"assistant","content":""},"done":false}\n', lines=True)
-    assert not is_opening(b'{"message":{"role":"assistant","content":"h"},"done":false}\n', lines=True)
-    assert not is_opening(b'{"message":{"role":"assistant","content":""},"done":true}\n', lines=True)
+    assert read_silent(b'{"message":{"role":"assistant","content":""},"done":false}\n', lines=True)
+    assert not read_silent(b'{"message":{"role":"assistant","content":"h"},"done":false}\n', lines=True)
+    assert not read_silent(b'{"message":{"role":"assistant","content":""},"done":true}\n', lines=True)
