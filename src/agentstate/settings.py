@@ -90,7 +90,7 @@ class RetrySettings(_Section):
         [408, 409, 429, 500, 502, 503, 504, 529], description="HTTP statuses after which the same is asked again."
     )
     total_s: float = Field(
-        60.0, gt=0, description="No attempt begins later than that after the first, nor later than the client waits."
+        45.0, gt=0, description="The same is not asked again later than that after the first attempt began."
     )
     attempt_timeout_s: float | None = Field(None, gt=0, description="Limit for one whole attempt; none: no limit.")
     lost_answers: int = Field(

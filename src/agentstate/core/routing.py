@@ -96,8 +96,9 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``attempts``: most at one candidate; ``statuses``: HTTP statuses that are tried again; ``total_s``: no attempt
-    begins later than that after the first; ``lost_answers``: how often a call is sent again whose answer was lost."""
+    """``attempts``: most at one candidate; ``statuses``: HTTP statuses that are tried again; ``total_s``: no
+    candidate is asked again later than that after the first attempt began; ``lost_answers``: how often a call is sent
+    again whose answer was lost; ``patience_s``: nobody is asked later than that, as the agent waits no longer."""
 
     attempts: int
     base_s: float
@@ -105,6 +106,7 @@ class Limits:
     statuses: frozenset[int]
     total_s: float
     lost_answers: int
+    patience_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +152,12 @@ def after_failure(
         return GiveUp("the provider may have acted on it with tools of its own, so it is not sent again")
     if failure.fault in LOST and history.lost >= limits.lost_answers and not (limits.lost_answers and planned[0]):
         return GiveUp("its answer was lost after it was sent and may have been paid, so it is not sent once more")
-    if history.elapsed >= limits.total_s:
-        return GiveUp(f"it has taken longer than {limits.total_s:g} s (retry.total_s)")
+    if history.elapsed >= limits.patience_s:
+        return GiveUp(f"the agent waits no longer than {limits.patience_s:g} s for an attempt to begin")
     why = _why_not_again(failure, history, limits)
     if not why:
         delay = wait_before(history, limits, failure.wait, chance)
-        if history.elapsed + delay < limits.total_s:
+        if history.elapsed + delay < min(limits.total_s, limits.patience_s):
             return Retry(delay)
         why = f"waiting {delay:.1f} s would exceed {limits.total_s:g} s in all (retry.total_s)"
     if planned.candidates and failure.fault in planned.on:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from agentstate import clock
@@ -225,11 +226,11 @@ def limits(settings: RetrySettings, request: Request) -> Limits:
     """What may be tried for a request."""
     # A client that tries again by itself multiplies what is done here.
     attempts = 1 if request.retry else settings.attempts
-    total = settings.total_s
-    if request.patience < _PATIENCE:
-        total = min(total, request.patience * _OF_TIMEOUT)
-    statuses = frozenset(settings.statuses)
-    return Limits(attempts, settings.base_s, settings.cap_s, statuses, total, settings.lost_answers)
+    patience = request.patience * _OF_TIMEOUT if request.patience < _PATIENCE else math.inf
+    return Limits(
+        attempts, settings.base_s, settings.cap_s, frozenset(settings.statuses), settings.total_s,
+        settings.lost_answers, patience,
+    )  # fmt: skip
 
 
 def _found(job: Job, course: Course) -> bool:
@@ -273,7 +274,7 @@ async def _around(job: Job) -> None:
             min(shut, _MOST_WAIT),
         )
     else:
-        course.limits = Limits(1, 0.0, 0.0, course.limits.statuses, course.limits.total_s, course.limits.lost_answers)
+        course.limits = replace(course.limits, attempts=1)
 
 
 async def _go_on(job: Job, failure: Failure, decision: Retry | Next) -> None:

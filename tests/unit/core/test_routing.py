@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from email.utils import format_datetime
 
@@ -141,8 +142,12 @@ def test_where_lost_answers_may_not_be_asked_for_again_nobody_else_is_asked_eith
     assert isinstance(after_failure(Failure(Fault.TIMEOUT), History(), strict, OTHER, False, 0.5), GiveUp)
 
 
-def test_the_total_time_ends_it_whoever_is_left() -> None:
-    assert isinstance(after(Failure(Fault.UNREACHABLE), History(elapsed=61), OTHER), GiveUp)
+def test_the_total_time_ends_the_retries_and_the_agents_patience_everything() -> None:
+    late = History(elapsed=61)
+    assert isinstance(after(Failure(Fault.UNREACHABLE), late), GiveUp)
+    assert isinstance(after(Failure(Fault.UNREACHABLE), late, OTHER), Next)
+    impatient = replace(LIMITS, patience_s=20.0)
+    assert isinstance(after_failure(Failure(Fault.UNREACHABLE), late, impatient, OTHER, False, 0.5), GiveUp)
 
 
 def test_what_a_provider_says_of_trying_again_counts() -> None:
