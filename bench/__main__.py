@@ -113,15 +113,24 @@ class Bench:
     def _storage(self, port: int) -> None:
         if not self._wants("storage"):
             return
-        for name, steps in ((US, 300), (US, 600), ("seed", 300)):
+        for name, steps, kind in (
+            (US, 300, ""),
+            (US, 600, ""),
+            (US, 300, storage.REPEATED),
+            ("seed", 300, storage.REPEATED),
+        ):
             if name not in self.found.versions:
                 continue
-            say(f"storage: {steps} steps through {name}")
+            say(f"storage: {steps} steps through {name}{kind}")
             try:
                 stored = storage.measure(
-                    peers.every()[name], self._bed(port, f"stored-{name}-{steps}"), self._core, steps
+                    peers.every()[name],
+                    self._bed(port, f"stored-{name}-{steps}{kind[-8:]}"),
+                    self._core,
+                    steps,
+                    bool(kind),
                 )
-                self.found.stored.setdefault(name, {})[steps] = stored
+                self.found.stored.setdefault(name + kind, {})[steps] = stored
             except (NotMeasured, RuntimeError) as why:
                 say(f"not measured: storage of {name}: {why}")
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 from bench.cells import Summary
 from bench.recovery import Recovery
-from bench.storage import Stored
+from bench.storage import REPEATED, Stored
 
 US = "agentstate"
 MB = 1e6
@@ -129,7 +129,8 @@ def _growth(found: Measurements) -> float | None:
 
 
 def _bytes_of_seed(found: Measurements) -> float | None:
-    mine, seed = found.stored.get(US, {}).get(300), found.stored.get("seed", {}).get(300)
+    """With the answers that the bar was set with: all alike, so that what is stored is what the requests say."""
+    mine, seed = (found.stored.get(name + REPEATED, {}).get(300) for name in (US, "seed"))
     return ratio(mine.size, seed.size) if mine and seed else None
 
 

@@ -45,6 +45,7 @@ class Spec:
     chunks: int = 200
     gap_ms: int = 0
     wait_ms: int = 0
+    repeat: bool = False  # answers that say one sentence over and over
     seconds: float = 0.0  # no request starts later, but for ``least``
     least: int = 0  # requests a worker makes whatever the time
     most: int = 1_000_000  # requests a worker makes at most
@@ -74,7 +75,9 @@ class Agent:
     def __init__(self, spec: Spec, session: str) -> None:
         self._spec, self._session = spec, session
         self._text = Slices(session, 1 << 20 if spec.mode == "growing" else 1 << 18)
-        knobs = f"chunks={spec.chunks} gap_ms={spec.gap_ms} wait_ms={spec.wait_ms}"
+        knobs = f"chunks={spec.chunks} gap_ms={spec.gap_ms} wait_ms={spec.wait_ms}" + (
+            " repeat=1" if spec.repeat else ""
+        )
         system = f"[bench {knobs}] You are a careful agent that works on {session}."
         top: dict[str, Any] = {"model": "gpt-4o-mini"}
         if spec.mode == "sse":

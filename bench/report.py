@@ -13,7 +13,7 @@ from typing import Any
 from bench.bars import US, Bar, Measurements, Verdict, judge
 from bench.cells import CELLS, Summary
 from bench.recovery import KILL_AT, STEPS, Recovery
-from bench.storage import Stored
+from bench.storage import REPEATED, Stored
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 TITLES = {
@@ -104,7 +104,8 @@ def _stored(found: Measurements) -> str:
     for name, sizes in found.stored.items():
         for steps, one in sizes.items():
             per_step, share = one.size / steps / 1000, one.size / one.held
-            rows.append(f"| {TITLES[name]} | {steps} | {one.size / 1e6:.2f} | {per_step:.1f} | {share:.2f}× |")
+            title = TITLES[name.removesuffix(REPEATED)] + (REPEATED if name.endswith(REPEATED) else "")
+            rows.append(f"| {title} | {steps} | {one.size / 1e6:.2f} | {per_step:.1f} | {share:.2f}× |")
     return "\n".join(rows)
 
 

@@ -14,6 +14,7 @@ from bench import procs
 from bench.peers import Bed, Peer, running
 
 ANSWER_BYTES = 2048
+REPEATED = ", one answer repeated"  # behind the name of what was measured so
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,9 @@ class Stored:
     held: int
 
 
-def measure(peer: Peer, bed: Bed, core: int | None, steps: int) -> Stored:
-    """A fresh ``peer``, one conversation of ``steps``, then its database. Raises ``NotMeasured``, ``RuntimeError``."""
+def measure(peer: Peer, bed: Bed, core: int | None, steps: int, repeat: bool = False) -> Stored:
+    """A fresh ``peer``, one conversation of ``steps``, then its database. ``repeat``: its answers say one sentence over
+    and over, else each says something else. Raises ``NotMeasured``, ``RuntimeError``."""
     with running(peer, bed) as target:
         spec = {
             "port": target.port,
@@ -37,6 +39,7 @@ def measure(peer: Peer, bed: Bed, core: int | None, steps: int) -> Stored:
             "least": steps,
             "most": steps,
             "session_steps": steps + 1,
+            "repeat": repeat,
         }
         tally = procs.volley(spec, core, bed.folder / "load.log")
     if tally["errors"] or len(tally["whole"]) != steps:

@@ -4,7 +4,7 @@
 
 Owns what the upstream answers. Must not keep anything but a count of what it was asked, because every
 microsecond here is in every figure. A request steers its own answer by a marker in its text, which passes any
-proxy unchanged: ``[bench bytes=2048 wait_ms=0 chunks=200 gap_ms=10]``. Each chunk of a stream holds
+proxy unchanged: ``[bench bytes=2048 wait_ms=0 chunks=200 gap_ms=10 repeat=0]``. Each chunk of a stream holds
 ``@<CLOCK_MONOTONIC in ns>``, read right before it is written: a reader on the same machine has its one-way lag.
 
 Invariant: every answer is complete and distinct (its own id and its own text).
@@ -31,12 +31,13 @@ USAGE = re.compile(rb'"include_usage"\s*:\s*true')
 CREATED = 1_760_000_000
 MODEL = "gpt-4o-mini"
 TEXT_SIZE = 1 << 20
+SENTENCE = b"A careful agent reads what it is told before it acts. "
 
 
 class Script:
     """What is asked of one answer. Milliseconds and bytes; ``chunks`` counts those that carry text."""
 
-    __slots__ = ("chunks", "gap_s", "size", "wait_s")
+    __slots__ = ("chunks", "gap_s", "repeat", "size", "wait_s")
 
     def __init__(self, body: bytes) -> None:
         found = MARKER.search(body)
@@ -46,6 +47,7 @@ class Script:
         self.wait_s = knobs.get(b"wait_ms", 0) / 1000
         self.chunks = knobs.get(b"chunks", 200)
         self.gap_s = knobs.get(b"gap_ms", 0) / 1000
+        self.repeat = bool(knobs.get(b"repeat", 0))
 
 
 class Provider:
@@ -75,7 +77,9 @@ class Provider:
                 number,
                 CREATED,
                 MODEL.encode(),
-                self._cut(script.size),
+                (SENTENCE * (script.size // len(SENTENCE) + 1))[: script.size]
+                if script.repeat
+                else self._cut(script.size),
                 asked // 4,
                 script.size // 4,
                 (asked + script.size) // 4,

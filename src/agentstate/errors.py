@@ -122,6 +122,7 @@ class UpstreamFault(AgentStateError):
 
     code = "upstream_fault"
     retry_after = 1.0
+    final = False  # whether sending the call again would end the same way, or is not wanted
 
 
 class UpstreamUnreachable(UpstreamFault):
@@ -169,6 +170,12 @@ class CandidatesFailed(UpstreamFault):
     def __init__(self, message: str, retry_after: float = 5.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+def final(fault: UpstreamFault) -> UpstreamFault:
+    """The fault, of a call that is not to be sent again."""
+    fault.final = True
+    return fault
 
 
 class StoreError(AgentStateError):

@@ -132,6 +132,25 @@ def test_a_refusal_of_what_was_asked_opens_no_breaker(tmp_path: Path) -> None:
             assert (breakers(proxy), upstream.calls) == ({}, 5)
 
 
+def test_a_key_that_a_failing_provider_repeats_is_kept_nowhere(tmp_path: Path) -> None:
+    key = b"sk-test-0123456789abcdef"
+    echo = plain(b'{"error":{"message":"cannot serve ' + key + b'"}}', 500)
+    with Upstream(lambda seen: echo) as upstream, Upstream() as other:
+        file = FILE.format(other=other.url, open_s=300, more="")
+        headers = {"content-type": "application/json", "authorization": f"Bearer {key.decode()}"}
+        with Proxy(tmp_path, upstream.url, file=file, retries=True) as proxy:
+            path, body = "/s/s/r/a/v1/chat/completions", chat.request("hi", model="routed")
+            assert proxy.client.send("POST", path, headers, body).status == 200
+            assert "cannot serve" in proxy.control.get("/api/stats")["breakers"][0]["why"]
+            assert "cannot serve" in proxy.control.steps("s")[0]["tries"][0]["error"]
+            assert key not in str(proxy.control.get("/api/stats")).encode()
+            until(lambda: len(told(other)) == 1)
+            assert all(key not in seen.body + seen.raw_head for seen in other.requests)
+            assert proxy.stop() == 0
+            assert key not in proxy.stored_bytes()
+            assert key.decode() not in proxy.log
+
+
 # --- turns ---
 
 TURNS = """

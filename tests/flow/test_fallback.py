@@ -194,6 +194,15 @@ def test_the_second_wait_follows_from_the_second_answer(proxy: Proxy, upstream: 
     assert "after 0.40 s" in tries(proxy, session)[2]["why"]
 
 
+def test_an_answer_that_is_too_large_is_not_asked_for_again(upstream: Upstream, tmp_path: Path) -> None:
+    large = {"server.max_answer_bytes": 2048}
+    with Proxy(tmp_path, upstream.url, retries=True, settings=large) as proxy:
+        upstream.script = lambda seen: plain(chat.completion("x" * 4096))
+        answer = ask(proxy, "s", headers=FALLBACK)
+        assert (answer.status, upstream.calls) == (503, 1)
+        assert "max_answer_bytes" in answer.error["message"]
+
+
 # --- streams ---
 
 

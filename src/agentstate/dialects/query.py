@@ -75,7 +75,9 @@ def framing(query: str) -> str:
 
 def credentials(query: str) -> list[str]:
     """The credentials in a query: as they stand there, and as they are meant."""
-    found = []
+    found: list[str] = []
+    if not query:
+        return found
     for name, value in _pairs(query):
         if name.lower() in CREDENTIALS:
             found += [value, unescaped(value.replace("+", " "))]

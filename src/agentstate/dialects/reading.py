@@ -6,7 +6,6 @@ credential that was found in the body; reading what was kept gives the same call
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 
 from agentstate.core.model import Call
@@ -25,8 +24,9 @@ def read_body(body: bytes, parsed: Callable[[bytes, Fields], Call], opaque: Call
     fields = _fields(body)
     if fields is not None and not suspected(body, fields):
         try:
-            with contextlib.suppress(Exposed):  # a message gives credentials away: the body is read again without them
-                return parsed(body, fields)
+            return parsed(body, fields)
+        except Exposed:
+            pass  # a message gives credentials away: the body is read again without them
         except UNREADABLE as strict:
             lenient(body, strict)
     kept, secrets = conceal(body)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from agentstate.dialects.anthropic_answer import anthropic_error
 from agentstate.dialects.anthropic_messages import AnthropicMessages
@@ -60,6 +61,7 @@ _UNDER_BASE = re.compile(
     r"(completions|responses|responses/compact|responses/input_tokens|messages|messages/count_tokens)"
 )
 _ORDINARY = re.compile(r"[\w/.:-]*", re.ASCII)
+_LONG = 512  # of a path: longer ones are not remembered
 _BLANKS = " " + "".join(map(chr, range(32))) + "\x7f\xa0"
 _WORDS = frozenset(word for path in _BY_PATH for word in path.split("/")) | {
     "v1", "v1beta", "openai", "anthropic", "deployments", "models", "conversations", "items", "input_items", "cancel",
@@ -75,6 +77,11 @@ def normalise(path: str) -> str:
     """The path as dialects know it, however it is spelled: without leading, doubled or missing ``/v1`` and outer
     slashes, escapes and dots undone, known words in small letters. What Gemini's operations are named by stays as it
     is."""
+    return _normalised(path) if len(path) <= _LONG else _normalised.__wrapped__(path)
+
+
+@lru_cache(256)
+def _normalised(path: str) -> str:
     parts = [part for part in path.split("/") if part]
     while parts and parts[0] == "v1":
         parts.pop(0)
@@ -127,11 +134,13 @@ def _under_base(path: str) -> Dialect | None:
 def provider_kind(path: str, headers: Iterable[tuple[str, str]] = ()) -> str:
     """Which kind of provider a normalised path is for, known to a dialect or not. Where two kinds have the same path,
     such as ``models``, the headers that only the clients of one send tell."""
-    first = path.partition("/")[0]
+    if (known := _BY_PATH.get(path)) is not None:
+        return known.provider
     if _VERSION.match(path) or gemini_operation(path) is not None:
         return "gemini"
-    if (known := _BY_PATH.get(path) or _under_base(path)) is not None:
+    if (known := _under_base(path)) is not None:
         return known.provider
+    first = path.partition("/")[0]
     if first in _FIRST:
         return _FIRST[first]
     for name, _ in headers:

@@ -95,6 +95,8 @@ async def run(job: Job, attempt: Callable[[Job], Awaitable[None]]) -> None:
             except Again as again:
                 await _go_on(job, again.failure, again.decision)
             except UpstreamFault as fault:
+                if fault.final:
+                    raise
                 failure = failure_of(fault)
                 decision = await _decided(job, failure)
                 if isinstance(decision, GiveUp):
@@ -185,6 +187,7 @@ async def _decided(job: Job, failure: Failure) -> routing.Decision:
     """What follows; a candidate that is to be asked next stands ready in ``course.switch``."""
     course = job.course or begin(job)
     breakers = job.parts.breakers
+    failure = failure._replace(text=_clean(job, failure.text))
     if failure.fault in routing.DOWN:
         await breakers.failed(course.at, failure)
     elif breakers.known and failure.fault is not Fault.BUSY:
@@ -202,6 +205,11 @@ async def _decided(job: Job, failure: Failure) -> routing.Decision:
     if isinstance(decision, Next) and not _found(job, course):
         decision = GiveUp("nobody else can be asked")
     return decision
+
+
+def _clean(job: Job, text: str) -> str:
+    """What a provider said, less the credentials that it may have repeated."""
+    return scrubbed(text.encode(), secrets_of(job.question, job.call)).decode("utf-8", "replace")
 
 
 def _since(job: Job, course: Course) -> History:
@@ -282,7 +290,7 @@ async def _go_on(job: Job, failure: Failure, decision: Retry | Next) -> None:
     course, live = job.course, job.live
     assert course is not None
     journal, secrets = job.parts.journal, secrets_of(job.question, job.call)
-    error = scrubbed(failure.text.encode(), secrets).decode("utf-8", "replace")[:2000]
+    error = _clean(job, failure.text)[:2000]
     head = scrubbed(packed_headers(job.headers), secrets)
     body = scrubbed(b"".join(job.received), secrets)
     await journal.end_attempt(Failed(live.step, live.attempt, job.status, head, body, error))

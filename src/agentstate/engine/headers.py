@@ -5,6 +5,8 @@ Invariant: what describes one connection, one moment or one encoding does not ou
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from agentstate.core.model import Call, Shape, State
@@ -30,12 +32,22 @@ def asked_shape(call: Call, recorded: AnswerRow) -> Shape:
 def forwarded(request: Request, kind: str, provider: Provider, raw: bool = False) -> Question:
     """What a provider is sent for a request, with the credentials that are for it; ``kind``: the one that it was chosen
     for. ``raw``: in whatever encoding the agent takes, else as it is. Raises ``SettingsError``."""
+    ours = tuple(provider.credentials())
+    headers, query = _sent(tuple(request.headers), kind, request.query, ours, raw)
+    return Question(request.method, request.path, query, list(headers), request.body, raw)
+
+
+@lru_cache(256)  # a client says much the same with each request
+def _sent(
+    headers: tuple[tuple[str, str], ...], kind: str, query: str, ours: tuple[tuple[str, str], ...], raw: bool
+) -> tuple[Headers, str]:
+    """Never to be changed."""
     dropped = _MADE_ANEW if raw else {*_MADE_ANEW, "accept-encoding"}
-    kept = [pair for pair in request.headers if pair[0].lower() not in dropped]
-    headers, query = credentials.sent(kind, kept, request.query, provider.credentials())
+    kept = [pair for pair in headers if pair[0].lower() not in dropped]
+    sent, query = credentials.sent(kind, kept, query, ours)
     if not raw:
-        headers.append(("accept-encoding", "identity"))
-    return Question(request.method, request.path, query, headers, request.body, raw)
+        sent.append(("accept-encoding", "identity"))
+    return sent, query
 
 
 def live_headers(headers: Headers) -> Headers:

@@ -32,6 +32,7 @@ from agentstate.errors import (
     UpstreamCut,
     UpstreamFault,
     UpstreamInvalid,
+    final,
 )
 from agentstate.providers.client import Headers, Question, Reply
 from agentstate.providers.provider import Provider
@@ -46,9 +47,9 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 @dataclass(slots=True)
 class Job:
     """What the task works on. ``again``: the step that is tried again; ``begun``: else, the new step on its way into
-    the journal; ``drain``: whether to go on without readers; ``place``: for the policies. ``started``, ``course``,
-    ``detour``, ``foreign``, ``lost``: see ``attempts``; ``between``: one attempt is over, and the next has not begun;
-    ``limit``: of the whole attempt."""
+    the journal; ``drain``: whether to go on without readers; ``place``: for the policies; ``held``: the step's question
+    waits for a person. ``started``, ``course``, ``detour``, ``foreign``, ``lost``: see ``attempts``; ``between``: one
+    attempt is over, and the next has not begun; ``limit``: of the whole attempt."""
 
     parts: Parts
     live: Live
@@ -62,6 +63,7 @@ class Job:
     drain: bool
     place: Place
     request: Request
+    held: bool = False
     received: list[bytes] = field(default_factory=list)
     size: int = 0
     deserted_size: int | None = None
@@ -115,13 +117,15 @@ async def _begin(job: Job) -> None:
     journal = job.parts.journal
     if job.begun is not None:
         begun = await job.begun
+        job.held = job.new.asked is not None
     else:
         assert job.again is not None
         state = journal.read.answer(job.again).state
         if state is State.IN_FLIGHT:  # its end could not be recorded: nobody works on it any more
             await journal.interrupt_step(job.again)
             state = State.INTERRUPTED
-        if state is State.HELD:
+        job.held = state is State.HELD
+        if job.held:
             begun = Begun(job.again, journal.read.answer(job.again).number, 1)
         else:
             begun = await journal.begin_attempt(job.again, state, job.new)
@@ -161,10 +165,10 @@ def _take(job: Job, chunk: bytes) -> None:
     job.size += len(chunk)
     most = job.parts.settings.server.max_answer_bytes
     if job.size > most:
-        raise UpstreamInvalid(f"the provider's answer is larger than {most} bytes (server.max_answer_bytes)")
+        raise final(UpstreamInvalid(f"the provider's answer is larger than {most} bytes (server.max_answer_bytes)"))
     unread = job.size - job.deserted_size if job.deserted_size is not None else 0
     if job.live.recording.readers == 0 and unread > job.parts.settings.replay.drain_bytes:
-        raise UpstreamCut("nobody was reading the answer, and it grew beyond replay.drain_bytes")
+        raise final(UpstreamCut("nobody was reading the answer, and it grew beyond replay.drain_bytes"))
 
 
 async def _plain(job: Job, reply: Reply) -> None:

@@ -82,6 +82,8 @@ class Relaying:
                         stack.push_async_exit(attempt.pop_all())
                         return reply
             except UpstreamFault as fault:
+                if fault.final:
+                    raise
                 failure = attempts.failure_of(fault)
                 decision = self._decided(failure)
                 if isinstance(decision, GiveUp):

@@ -112,4 +112,6 @@ def spelled(name: str) -> str:
 
 def printable(text: str) -> str:
     """A text that may stand in a header: no control characters, ASCII only, 200 characters at most."""
+    if text.isascii() and text.isprintable() and len(text) <= 200:
+        return text
     return "".join(char if " " <= char <= "~" else "?" for char in text[:200])

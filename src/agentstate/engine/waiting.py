@@ -31,7 +31,7 @@ def question_of(job: Job) -> ApprovalRow | None:
 
 async def approved(job: Job) -> bool:
     """Wait until the question may be sent; false: it may not, its readers are told, or there are none any more."""
-    if job.parts.journal.read.answer(job.live.step).state is not State.HELD:
+    if not job.held:
         return True
     step, recording, gate = job.live.step, job.live.recording, job.parts.gate
     news = gate.requests.setdefault(step, asyncio.Event())

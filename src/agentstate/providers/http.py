@@ -26,6 +26,7 @@ from agentstate.errors import (
     UpstreamInvalid,
     UpstreamTimeout,
     UpstreamUnreachable,
+    final,
 )
 from agentstate.providers.client import Question, Reply, end_to_end
 from agentstate.providers.decoding import decoded
@@ -69,24 +70,36 @@ def _origin(root: str) -> _Origin:
 def _head(provider: Provider, origin: _Origin, question: Question) -> bytes:
     """The request line and header lines. Raises ``UpstreamInvalid`` for what would be read as something else."""
     target = "/" + provider.url(question.path, question.query).split("://", 1)[1].partition("/")[2]
-    lines = [f"{name}: {value}\r\n" for name, value in question.headers]
-    if question.body:
-        lines.append(f"Content-Length: {len(question.body)}\r\n")
-    elif question.method not in _BODILESS:
-        lines.append("Content-Length: 0\r\n")
-    head = f"{question.method} {target} HTTP/1.1\r\n{origin.fixed}{''.join(lines)}\r\n"
-    breaks = len(lines) + origin.fixed.count("\n") + 2
-    if head.count("\n") != breaks or head.count("\r") != breaks or "\0" in head or " " in target:
-        raise UpstreamInvalid(
-            f"provider {provider.name} was not asked: the request's address or a header of it holds a line break or "
-            f"another character that may not stand there"
+    lines, sound = _lines(tuple(question.headers))
+    first = f"{question.method} {target} HTTP/1.1\r\n{origin.fixed}"
+    breaks = origin.fixed.count("\n") + 1
+    if not sound or first.count("\n") != breaks or first.count("\r") != breaks or "\0" in first or " " in target:
+        raise final(
+            UpstreamInvalid(
+                f"provider {provider.name} was not asked: the request's address or a header of it holds a line break "
+                f"or another character that may not stand there"
+            )
         )
     if origin.user and any(name.lower() == "authorization" for name, _ in question.headers):
-        raise UpstreamInvalid(
-            f"provider {provider.name} was not asked: its url holds a user and the request brings credentials of its "
-            f"own; take the user out of providers.{provider.name}.url, or the credentials out of the request"
+        raise final(
+            UpstreamInvalid(
+                f"provider {provider.name} was not asked: its url holds a user and the request brings credentials of "
+                f"its own; take the user out of providers.{provider.name}.url, or the credentials out of the request"
+            )
         )
-    return head.encode("utf-8", "surrogateescape")
+    size = ""
+    if question.body:
+        size = f"Content-Length: {len(question.body)}\r\n"
+    elif question.method not in _BODILESS:
+        size = "Content-Length: 0\r\n"
+    return f"{first}{lines}{size}\r\n".encode("utf-8", "surrogateescape")
+
+
+@functools.lru_cache(256)  # a client says much the same with each request
+def _lines(headers: tuple[tuple[str, str], ...]) -> tuple[str, bool]:
+    """The header lines, and whether they are read as what they are."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    return lines, lines.count("\n") == lines.count("\r") == len(headers) and "\0" not in lines
 
 
 class _Attempt:

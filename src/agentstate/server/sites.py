@@ -22,6 +22,7 @@ Pairs = Iterable[tuple[bytes, bytes]]
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _ASKED_FIRST = frozenset({b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key"})
+_OF_BROWSERS = frozenset({b"origin", b"sec-fetch-site"})
 _DEFAULT_PORT = {"http": "80", "https": "443"}
 
 
@@ -60,8 +61,11 @@ class Sites:
         can send is never taken from it, and nothing at all where the proxy pays with its own key and asks for none."""
         if method in ("GET", "HEAD"):
             return
-        if not any(name == b"origin" or name == b"sec-fetch-site" for name, _ in headers):
-            return  # no browser
+        for name, _ in headers:
+            if name in _OF_BROWSERS:
+                break
+        else:
+            return
         fields = _fields(headers)
         if _program(fields.get(b"origin", b"")) or not self._foreign(fields):
             return
