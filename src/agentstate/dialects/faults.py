@@ -30,7 +30,9 @@ _SAYS: tuple[tuple[Fault, re.Pattern[str]], ...] = (
     ),
     (
         Fault.CONTENT_FILTER,
-        re.compile(r"content_filter|content_policy_violation|content management policy|responsibleai|safety system"),
+        re.compile(
+            r"content_filter|content_policy|invalid_prompt|content management policy|responsibleai|safety system"
+        ),
     ),
     (
         Fault.MODEL_GONE,
@@ -45,6 +47,10 @@ _GONE = re.compile(r"model_decommissioned|has been decommissioned|no longer avai
 _IN_A_STREAM: tuple[tuple[Fault, re.Pattern[str]], ...] = (
     (Fault.OVERLOADED, re.compile(r"overloaded")),
     (Fault.RATE_LIMIT, re.compile(r"rate.?limit|too many requests|resource_exhausted")),
+)
+# What an answer that had begun ends with where the question, or a person, is to blame.
+_LASTING = re.compile(
+    r"was cancelled|\binvalid_\w+|unsupported_\w+|image_(?:too|parse)\w*|empty_image|failed_to_download_image"
 )
 # "Please try again in 6.5s", "in 20ms", "in 1m30s", "try again in 2 seconds".
 _TRY_AGAIN = re.compile(
@@ -112,7 +118,8 @@ def of_words(text: str, now: float) -> Failure:
     for fault, words in (*_IN_A_STREAM, *_SAYS):
         if words.search(low):
             return Failure(fault, 0, _wait_in(low), None, text[:300])
-    return Failure(Fault.SERVER_ERROR, 0, _wait_in(low), None, text[:300])
+    lasting = _LASTING.search(low) is not None
+    return Failure(Fault.REFUSED if lasting else Fault.SERVER_ERROR, 0, _wait_in(low), None, text[:300])
 
 
 def _wait_in(text: str) -> float | None:

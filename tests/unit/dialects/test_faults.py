@@ -95,6 +95,10 @@ def test_no_body_makes_reading_it_fail(status: int, body: bytes) -> None:
         ('the provider broke off: {"type":"overloaded_error"}', Fault.OVERLOADED),
         ('the provider broke off: {"code":"rate_limit_exceeded"}', Fault.RATE_LIMIT),
         ("server_error: The server had an error", Fault.SERVER_ERROR),
+        ("the response was cancelled", Fault.REFUSED),
+        ('the provider broke off: {"type":"invalid_request_error"}', Fault.REFUSED),
+        ("invalid_image_format: no image", Fault.REFUSED),
+        ("invalid_prompt: it violates a policy", Fault.CONTENT_FILTER),
         ("Your input exceeds the context window of this model", Fault.CONTEXT_LENGTH),
     ],
 )
