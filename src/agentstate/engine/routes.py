@@ -11,6 +11,7 @@ from agentstate import clock
 from agentstate.core import routing
 from agentstate.core.routing import Candidate, Fault, Planned, Route
 from agentstate.providers.provider import Registry
+from agentstate.providers.shutdowns import SHUTDOWNS
 from agentstate.settings import RouteSettings, Settings
 
 # For a list that a request brings itself; the defaults of ``routes.on``.
@@ -27,7 +28,7 @@ class Routes:
             for part in settings.routes
         ]
         self.any = bool(self._routes)
-        self._ends = {part.model: part.on for part in settings.shutdowns}
+        self._ends = SHUTDOWNS | {part.model: part.on for part in settings.shutdowns}
 
     def planned(self, asked: Candidate, header: str) -> Planned:
         """Where else a call may go; ``header``: what its request says of that itself."""
