@@ -1,8 +1,8 @@
 """Owns the days on which vendors shut models down, as far as they were announced. Must not act on them.
 
-Sources, as of 30 November 2026: OpenAI's page of deprecations (the same days as ``shutdown_date`` in its list of models),
-and the table of ends of life in Anthropic's Python library 2.14. A model that is not here may end all the same; the
-setting ``[[shutdowns]]`` adds to this. Invariant: a day stands here once, as its vendor announced it.
+Sources, as of 30 November 2026: OpenAI's page of deprecations (the same days as ``shutdown_date`` in its list of
+models), and the table of ends of life in Anthropic's Python library 2.14. A model that is not here may end all the
+same; the setting ``[[shutdowns]]`` adds to this. Invariant: a day stands here once, as its vendor announced it.
 """
 
 from __future__ import annotations
