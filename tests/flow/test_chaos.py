@@ -11,6 +11,7 @@ import pytest
 from tests.support.proxy import Proxy
 
 openai = pytest.importorskip("openai")
+anthropic = pytest.importorskip("anthropic")
 pytest.importorskip("llmock")
 
 FILE = """
@@ -35,7 +36,8 @@ def proxy(llmock: Any, folder: Path, request: pytest.FixtureRequest) -> Iterator
     """One proxy for the module: the server behind it is one for the whole run."""
     running = getattr(request.module, "_running", None)
     if running is None:
-        running = Proxy(folder / "data", llmock.base_url(), file=FILE, retries=True).__enter__()
+        other = {"AGENTSTATE_ANTHROPIC_URL": llmock.base_url("anthropic")}
+        running = Proxy(folder / "data", llmock.base_url(), file=FILE, retries=True, environment=other).__enter__()
         request.module._running = running
     yield running
 
@@ -79,6 +81,20 @@ def test_the_agent_has_its_answer_and_the_provider_no_complaint(
     fault, stream = MENDED[name]
     fault(llmock)
     assert asked(proxy, session, stream=stream)
+    assert len(llmock.requests) > 1, "the fault did not happen"
+    llmock.assert_resilient(strict=True)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, stream) in MENDED.items() if stream])
+def test_another_vendors_client_has_its_answer_too(llmock: Any, proxy: Proxy, session: str, name: str) -> None:
+    MENDED[name][0](llmock)
+    base = f"{proxy.url}/s/{session}/r/a"
+    said = [{"role": "user", "content": f"hello {session}"}]
+    with (
+        anthropic.Anthropic(base_url=base, api_key="sk-test-0123456789abcdef", max_retries=0) as client,
+        client.messages.stream(model="claude-sonnet-5-5", max_tokens=100, messages=said) as stream,
+    ):
+        assert stream.get_final_text()
     assert len(llmock.requests) > 1, "the fault did not happen"
     llmock.assert_resilient(strict=True)
 
