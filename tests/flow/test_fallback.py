@@ -289,6 +289,18 @@ def test_what_no_retry_mends_goes_to_the_next_candidate_at_once(
     assert first["why"] is None
 
 
+def test_the_command_line_shows_the_attempts_of_a_step(
+    proxy: Proxy, upstream: Upstream, other: Upstream, session: str
+) -> None:
+    upstream.replies(limited(retry_after_ms="10"), GONE)
+    ask(proxy, session, headers=FALLBACK)
+    shown = proxy.cli("show", session, "--step", "0").stdout
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert any(line.startswith("attempt 1: openai 429 HTTP 429") for line in lines), shown
+    assert any(line.startswith("attempt 2: openai 404 rate_limit 429: HTTP 429") for line in lines), shown
+    assert any(line.startswith("attempt 3: other/second 200 model_gone 404") for line in lines), shown
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_replay_says_who_answered_as_the_live_answer_did(
     proxy: Proxy, upstream: Upstream, other: Upstream, session: str, streamed: bool
