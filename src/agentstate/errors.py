@@ -156,6 +156,7 @@ class BreakerOpen(UpstreamFault):
     """The provider failed again and again and is left alone for a while; nothing was sent."""
 
     code = "breaker_open"
+    final = True
 
     def __init__(self, message: str, retry_after: float = 5.0) -> None:
         super().__init__(message)
@@ -166,6 +167,7 @@ class CandidatesFailed(UpstreamFault):
     """The provider that was asked failed, and so did every other one that the call may go to."""
 
     code = "candidates_failed"
+    final = True
 
     def __init__(self, message: str, retry_after: float = 5.0) -> None:
         super().__init__(message)

@@ -16,7 +16,7 @@ from tests.support.client import Answer
 from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.translating_server import COMMAND
-from tests.support.upstream import Fin, Gate, Rst, Step, Upstream, plain, stream
+from tests.support.upstream import Fin, Gate, Hang, Rst, Step, Upstream, plain, stream
 
 FILE = """
 policies = []
@@ -353,6 +353,34 @@ def test_where_the_fallback_fails_too_the_agent_is_told_what_its_own_provider_sa
     again = ask(proxy, session, headers=FALLBACK)
     assert again.status in (200, 400)
     assert "401" in tries(proxy, session)[1]["error"]
+
+
+def test_where_nobody_said_anything_of_use_the_agent_is_told_what_each_did(
+    proxy: Proxy, upstream: Upstream, other: Upstream, session: str
+) -> None:
+    upstream.replies([Fin()], [Fin()])
+    other.replies(plain(b'{"error":{"message":"Incorrect API key"}}', 401))
+    answer = ask(proxy, session, headers=FALLBACK)
+    assert (answer.status, answer.error["code"]) == (503, "candidates_failed")
+    assert "closed the connection" in answer.error["message"]
+    assert "401" in answer.error["message"]
+    assert (upstream.calls, other.calls) == (2, 1)
+
+
+@pytest.mark.parametrize("limited_turns", [False, True])
+def test_an_attempt_that_takes_too_long_is_a_lost_answer(
+    upstream: Upstream, tmp_path: Path, limited_turns: bool
+) -> None:
+    limits = {"retry.attempt_timeout_s": 0.3, "retry.base_s": 0.01}
+    turns = {"providers.openai.max_concurrent": 1} if limited_turns else {}
+    with Proxy(tmp_path, upstream.url, retries=True, settings=limits | turns) as proxy:
+        upstream.replies(stream(ROLE, Hang(), finish=False), [Hang()])
+        answer = ask(proxy, "s", stream=True)
+        assert (answer.status, answer.error["code"], upstream.calls) == (503, "upstream_timeout", 2)
+        assert proxy.control.steps("s")[0]["state"] == "failed"
+        upstream.replies([Hang()])
+        assert ask(proxy, "s", "else").status == 200
+        assert "Traceback" not in proxy.log
 
 
 def test_vectors_are_never_taken_from_another_model(

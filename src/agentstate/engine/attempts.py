@@ -34,6 +34,7 @@ from agentstate.errors import (
     UpstreamInvalid,
     UpstreamTimeout,
     UpstreamUnreachable,
+    final,
 )
 from agentstate.providers.client import Headers, Question
 from agentstate.providers.provider import Provider
@@ -100,7 +101,10 @@ async def run(job: Job, attempt: Callable[[Job], Awaitable[None]]) -> None:
                 failure = failure_of(fault)
                 decision = await _decided(job, failure)
                 if isinstance(decision, GiveUp):
-                    raise _told(job, fault, failure, decision) from fault
+                    told = _told(job, fault, decision)
+                    if told is fault:
+                        raise
+                    raise told from fault
                 await _go_on(job, failure, decision)
             else:
                 if breakers.known and not (job.course is not None and job.course.noted):
@@ -130,6 +134,8 @@ async def _timed(job: Job, attempt: Callable[[Job], Awaitable[None]], limit: flo
         raise UpstreamTimeout(
             f"provider {job.provider.name} took longer than {limit:g} s for its answer (retry.attempt_timeout_s)"
         ) from error
+    finally:
+        job.limit = None
 
 
 # --- what failed ---
@@ -161,7 +167,7 @@ async def said_failed(job: Job, said: str) -> None:
     if not isinstance(decision, GiveUp):
         raise Again(failure, decision)
     if job.foreign is not None:
-        raise UpstreamInvalid(f"provider {job.provider.name} says that it failed: {said[:300]}")
+        raise final(UpstreamInvalid(f"provider {job.provider.name} says that it failed: {said[:300]}"))
 
 
 def failure_of(fault: UpstreamFault) -> Failure:
@@ -367,7 +373,7 @@ def _present(job: Job) -> Candidate:
 # --- what is told in the end ---
 
 
-def _told(job: Job, fault: UpstreamFault, failure: Failure, decision: GiveUp) -> UpstreamFault:
+def _told(job: Job, fault: UpstreamFault, decision: GiveUp) -> UpstreamFault:
     course = job.course
     if course is None or len(course.story) < 2 or job.live.recording.shown:
         return fault
