@@ -367,6 +367,17 @@ def test_where_nobody_said_anything_of_use_the_agent_is_told_what_each_did(
     assert (upstream.calls, other.calls) == (2, 1)
 
 
+def test_a_candidate_that_refuses_is_asked_once_where_the_asked_one_cannot_be_reached(
+    upstream: Upstream, other: Upstream, tmp_path: Path
+) -> None:
+    other.replies(plain(b'{"error":{"message":"Incorrect API key"}}', 401))
+    file = FILE.format(other=other.url)
+    with Proxy(tmp_path, "http://127.0.0.1:1/v1", retries=True, file=file) as proxy:
+        answer = ask(proxy, "s", headers=FALLBACK)
+        assert (answer.status, answer.error["code"], other.calls) == (503, "candidates_failed", 1)
+        assert [row["provider"] for row in tries(proxy, "s")] == ["openai"] * 3 + ["other"]
+
+
 @pytest.mark.parametrize("limited_turns", [False, True])
 def test_an_attempt_that_takes_too_long_is_a_lost_answer(
     upstream: Upstream, tmp_path: Path, limited_turns: bool
