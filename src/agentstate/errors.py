@@ -148,6 +148,7 @@ class UpstreamFault(AgentStateError):
 
     code = "upstream_fault"
     retry_after = 1.0
+    final = False  # whether sending the call again would end the same way, or is not wanted
 
 
 class UpstreamUnreachable(UpstreamFault):
@@ -168,6 +169,41 @@ class UpstreamInvalid(UpstreamFault):
     """The answer is not one: HTML, broken JSON or SSE, unreadable tool arguments."""
 
     code = "upstream_invalid_answer"
+
+
+class UpstreamBusy(UpstreamFault):
+    """No turn at the provider came in time; nothing was sent."""
+
+    code = "provider_busy"
+    retry_after = 5.0
+
+
+class BreakerOpen(UpstreamFault):
+    """The provider failed again and again and is left alone for a while; nothing was sent."""
+
+    code = "breaker_open"
+    final = True
+
+    def __init__(self, message: str, retry_after: float = 5.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class CandidatesFailed(UpstreamFault):
+    """The provider that was asked failed, and so did every other one that the call may go to."""
+
+    code = "candidates_failed"
+    final = True
+
+    def __init__(self, message: str, retry_after: float = 5.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+def final(fault: UpstreamFault) -> UpstreamFault:
+    """The fault, of a call that is not to be sent again."""
+    fault.final = True
+    return fault
 
 
 class StoreError(AgentStateError):

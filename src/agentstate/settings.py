@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,6 +61,9 @@ class ProviderSettings(_Section):
     key_env: str = Field(
         "", description="Variable that holds our own key; empty: the agent's credentials pass through."
     )
+    max_concurrent: int = Field(
+        0, ge=0, description="Most calls at it at a time; others wait, each session in its turn. 0: any number."
+    )
 
 
 class UpstreamSettings(_Section):
@@ -67,6 +71,101 @@ class UpstreamSettings(_Section):
     first_byte_timeout_s: float = Field(600.0, gt=0, description="Limit for the first byte of an answer.")
     idle_timeout_s: float = Field(300.0, gt=0, description="Limit for silence within an answer.")
     connections: int = Field(512, ge=1, description="Most connections to providers at a time.")
+    queue_wait_s: float = Field(
+        30.0, gt=0, le=600, description="Longest wait for a turn at a provider with `max_concurrent`; then 503."
+    )
+
+
+class RetrySettings(_Section):
+    """When a failed attempt is tried again."""
+
+    attempts: int = Field(
+        3, ge=1, le=20, description="Most attempts at one candidate; 1 where the client itself is trying again."
+    )
+    base_s: float = Field(0.5, ge=0, description="Longest first wait; it doubles with each attempt.")
+    cap_s: float = Field(
+        30.0, ge=0, description="Longest wait. Where a provider asks for a longer one, it is not tried again."
+    )
+    statuses: list[int] = Field(
+        [408, 409, 429, 500, 502, 503, 504, 529], description="HTTP statuses after which the same is asked again."
+    )
+    total_s: float = Field(
+        45.0, gt=0, description="The same is not asked again later than that after the first attempt began."
+    )
+    attempt_timeout_s: float | None = Field(None, gt=0, description="Limit for one whole attempt; none: no limit.")
+    lost_answers: int = Field(
+        1,
+        ge=0,
+        le=20,
+        description="How often a call is sent again whose answer was lost on its way, and may have been paid.",
+    )
+    hold_back_s: float = Field(
+        10.0, ge=0, description="How long a stream's opening is kept back, so that another attempt can take its place."
+    )
+
+
+class RouteSettings(_Section):
+    """Where calls go whose model fails."""
+
+    model: str = Field(
+        min_length=1, description="Pattern of models that it is for, as `gpt-4o*`; the first match wins."
+    )
+    fallback: list[str] = Field(min_length=1, description="Where to go instead, in order: `model` or `provider/model`.")
+    on: list[
+        Literal[
+            "unreachable",
+            "busy",
+            "left_alone",
+            "rate_limit",
+            "quota",
+            "overloaded",
+            "server_error",
+            "timeout",
+            "cut",
+            "invalid",
+            "model_gone",
+            "context_length",
+            "content_filter",
+            "credentials",
+            "refused",
+        ]
+    ] = Field(
+        [
+            "unreachable",
+            "busy",
+            "left_alone",
+            "rate_limit",
+            "quota",
+            "overloaded",
+            "server_error",
+            "timeout",
+            "cut",
+            "invalid",
+            "model_gone",
+            "context_length",
+        ],
+        description="Failures after which the next one is asked.",
+    )
+    strict: bool = Field(False, description="Leave out a candidate for which something of the request would be lost.")
+
+
+class ShutdownSettings(_Section):
+    """A day on which a vendor shuts a model down; a route that leads there is warned of 60 days before."""
+
+    model: str = Field(min_length=1, description="The model.")
+    on: date = Field(description="The day, as `2027-03-01`.")
+
+
+class BreakerSettings(_Section):
+    """When a provider's model is left alone."""
+
+    failures: int = Field(5, ge=0, description="So many failures in a row open the breaker; 0: none do.")
+    window_s: float = Field(60.0, gt=0, description="A pause so long between failures ends a row.")
+    open_s: float = Field(30.0, gt=0, description="How long it stays open; doubled each time that a trial call fails.")
+    cap_s: float = Field(600.0, gt=0, description="Longest time that it stays open.")
+    alone: Literal["once", "refuse"] = Field(
+        "once", description="Where there is no other candidate: ask once, without retries, or answer 503 at once."
+    )
 
 
 class ReplaySettings(_Section):
@@ -204,10 +303,10 @@ class SimulateSettings(_Section):
 
 def _default_providers() -> dict[str, ProviderSettings]:
     return {
-        "openai": ProviderSettings(url="https://api.openai.com/v1", dialects=["openai"], key_env=""),
-        "anthropic": ProviderSettings(url="https://api.anthropic.com", dialects=["anthropic"], key_env=""),
-        "gemini": ProviderSettings(url="https://generativelanguage.googleapis.com", dialects=["gemini"], key_env=""),
-        "ollama": ProviderSettings(url="http://localhost:11434/v1", dialects=["ollama", "openai"], key_env=""),
+        "openai": ProviderSettings(url="https://api.openai.com/v1", dialects=["openai"], key_env=""),  # type: ignore[call-arg]
+        "anthropic": ProviderSettings(url="https://api.anthropic.com", dialects=["anthropic"], key_env=""),  # type: ignore[call-arg]
+        "gemini": ProviderSettings(url="https://generativelanguage.googleapis.com", dialects=["gemini"], key_env=""),  # type: ignore[call-arg]
+        "ollama": ProviderSettings(url="http://localhost:11434/v1", dialects=["ollama", "openai"], key_env=""),  # type: ignore[call-arg]
     }
 
 
@@ -223,6 +322,10 @@ class Settings(_Section):
     store: StoreSettings = Field(default_factory=StoreSettings)  # type: ignore[arg-type]
     providers: dict[str, ProviderSettings] = Field(default_factory=_default_providers)
     upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)  # type: ignore[arg-type]
+    retry: RetrySettings = Field(default_factory=RetrySettings)  # type: ignore[arg-type]
+    routes: list[RouteSettings] = Field(default_factory=list)
+    shutdowns: list[ShutdownSettings] = Field(default_factory=list)
+    breaker: BreakerSettings = Field(default_factory=BreakerSettings)  # type: ignore[arg-type]
     replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
     tools: ToolSettings = Field(default_factory=ToolSettings)
     mcp: dict[str, McpSettings] = Field(default_factory=dict)
@@ -236,7 +339,13 @@ class Settings(_Section):
 
 # Sections of which there may be many: each with a name, or one after the other.
 _BY_NAME: dict[str, type[BaseModel]] = {"providers": ProviderSettings, "mcp": McpSettings}
-_IN_ORDER: dict[str, type[BaseModel]] = {"probes": ProbeSettings, "policies": PolicySettings, "alerts": AlertSettings}
+_IN_ORDER: dict[str, type[BaseModel]] = {
+    "routes": RouteSettings,
+    "shutdowns": ShutdownSettings,
+    "probes": ProbeSettings,
+    "policies": PolicySettings,
+    "alerts": AlertSettings,
+}
 
 # Short names of variables that are used often. The long form (AGENTSTATE_SECTION__NAME) works for every setting.
 SHORT_VARIABLES: dict[str, tuple[str, ...]] = {
@@ -330,7 +439,7 @@ def _from_environment(environ: dict[str, str]) -> dict[str, Any]:
 
 def _parsed(text: str, keys: tuple[str, ...]) -> Any:
     """A list in a variable is comma-separated; everything else is left to the types."""
-    if keys[-1] in ("agent_keys", "allowed_hosts", "dialects", "read", "idempotent", "headers_env"):
+    if keys[-1] in ("agent_keys", "allowed_hosts", "dialects", "read", "idempotent", "headers_env", "statuses"):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 

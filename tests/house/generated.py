@@ -26,6 +26,8 @@ _TYPES = {
     "SecretStr | None": "text, secret",
     "list[SecretStr]": "list of texts, secret",
     "list[str]": "list of texts",
+    "list[int]": "list of whole numbers",
+    "date": "date",
     "str": "text",
     "int": "whole number",
     "float": "number",

@@ -66,12 +66,13 @@ def test_any_other_variable_is_an_error_that_names_the_nearest() -> None:
 
 def test_every_setting_can_be_given_as_a_variable() -> None:
     samples = {"text": "x", "whole number": "2048", "number": "1.5", "true or false": "true", "list of texts": "a,b"}
+    samples["list of whole numbers"] = "500,503"
     # What stands in a list of tables, as [[alerts]], can be given in the file alone.
     for name, kind, _, _ in (row for row in table(PAGE, "All settings") if not row[0].startswith("`[[")):
         bare = name.strip("`").replace("NAME", "openai")
         if bare.startswith("[["):
             continue  # tables that may stand several times are for the file
-        value = samples.get(kind.removesuffix(", secret"))
+        value = {"retry.attempts": "5", "retry.lost_answers": "5"}.get(bare, samples.get(kind.removesuffix(", secret")))
         if kind.startswith(("one of", "list of `")):
             value = next(part.strip("` ") for part in kind.partition(" of ")[2].split(",") if "`" in part)
         assert value is not None, kind

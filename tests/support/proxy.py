@@ -51,7 +51,8 @@ class Proxy:
     """``agentstate serve`` as a process, with a data folder of its own that outlives restarts.
 
     ``command`` replaces ``python -m agentstate`` (the crash tests patch the writer that way). ``file``: the text of its
-    settings file.
+    settings file. ``retries``: as its settings say; else it makes one attempt for each call, so that what an upstream
+    is scripted to say is what an agent is told.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class Proxy:
         environment: Mapping[str, str] | None = None,
         command: Sequence[str] = CLI,
         file: str = "",
+        retries: bool = False,
     ) -> None:
         data.mkdir(parents=True, exist_ok=True)
         if file:
             (data / "agentstate.toml").write_text(file)
         self.data = data
-        self._environment = clean_environment(data, variables(settings or {}))
+        alone = {} if retries else {"retry.attempts": 1}
+        self._environment = clean_environment(data, variables(alone | dict(settings or {})))
         if upstream is not None:
             for provider in ("OPENAI", "ANTHROPIC", "GEMINI", "OLLAMA"):
                 self._environment[f"AGENTSTATE_{provider}_URL"] = upstream

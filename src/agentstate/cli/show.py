@@ -110,9 +110,14 @@ def _all(view: dict[str, Any]) -> None:
 def _one(step: dict[str, Any]) -> None:
     console = Console()
     for name, value in step.items():
-        if name in (*_BODIES, "calls", "approvals"):
+        if name in (*_BODIES, "calls", "approvals", "tries"):
             continue
         console.print(f"[dim]{name:>14}[/dim]  {_text(str(value))}", highlight=False)
+    for row in step["tries"]:
+        where = row["candidate"] or row["provider"]
+        told = [part for part in (row["why"], row["error"], ", ".join(row["lost"])) if part]
+        line = f"{row['attempt']}: {where} {row['status']} {' → '.join(told)}"
+        console.print(f"[dim]{'attempt':>14}[/dim]  {_text(line)}", highlight=False)
     for name, tool, arguments, became in _beside(step):
         console.print(f"[dim]{name:>14}[/dim]  {_text(tool)} {_text(arguments)}: {_text(became)}", highlight=False)
     for name in _BODIES:

@@ -5,7 +5,7 @@ Invariant: a move that is not in a table raises ``IllegalTransition``; there is 
 
 from __future__ import annotations
 
-from agentstate.core.model import ApprovalState, RunState, SessionStatus, State
+from agentstate.core.model import ApprovalState, BreakerState, RunState, SessionStatus, State
 from agentstate.errors import IllegalTransition
 
 STEP: dict[State, frozenset[State]] = {
@@ -41,6 +41,13 @@ APPROVAL: dict[ApprovalState, frozenset[ApprovalState]] = {
     ApprovalState.EXPIRED: frozenset(),
 }
 
+BREAKER: dict[BreakerState, frozenset[BreakerState]] = {
+    BreakerState.CLOSED: frozenset({BreakerState.OPEN}),
+    # A call that had no other way may find the provider back before anybody was to try.
+    BreakerState.OPEN: frozenset({BreakerState.HALF_OPEN, BreakerState.CLOSED}),
+    BreakerState.HALF_OPEN: frozenset({BreakerState.OPEN, BreakerState.CLOSED}),
+}
+
 
 def move_step(now: State, to: State) -> State:
     """``to``, or ``IllegalTransition``."""
@@ -60,4 +67,11 @@ def move_approval(now: ApprovalState, to: ApprovalState) -> ApprovalState:
     """``to``, or ``IllegalTransition``."""
     if to not in APPROVAL[now]:
         raise IllegalTransition(f"an approval cannot go from {now} to {to}")
+    return to
+
+
+def move_breaker(now: BreakerState, to: BreakerState) -> BreakerState:
+    """``to``, or ``IllegalTransition``."""
+    if to not in BREAKER[now]:
+        raise IllegalTransition(f"a breaker cannot go from {now} to {to}")
     return to

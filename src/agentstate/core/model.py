@@ -34,6 +34,15 @@ class RunState(StrEnum):
     FENCED = "fenced"
 
 
+class BreakerState(StrEnum):
+    """State of a breaker. ``closed``: calls pass; ``open``: the provider is left alone; ``half_open``: one call tries
+    whether it is back."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
 class Outcome(StrEnum):
     """Why an answer is what it is; the value of ``x-agentstate-outcome``."""
 

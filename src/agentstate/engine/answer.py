@@ -30,6 +30,7 @@ from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect, check_content_type
 from agentstate.engine import given, invocations, waiting
+from agentstate.engine.attempts import told_detour
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
 from agentstate.engine.identity import Identity
@@ -189,6 +190,9 @@ class Answering:
             return await self._given(asked, decision, recorded)
         headers = recorded_headers(recorded, asked.dialect, shape)
         told = asked.told(outcome, recorded.number, recorded.model or asked.call.model, True, decision.match)
+        if recorded.attempts > 1:
+            detour = self.parts.journal.read.detour(decision.step, recorded.attempts)
+            told = told._replace(detour=told_detour(detour))
         return Answer(
             recorded.status,
             headers + told.headers(),
@@ -216,6 +220,9 @@ class Answering:
             return await self.answer(given.continued(self.parts, asked, decision.step), asked.dialect)
         try:
             recording = self.parts.gate.attach(decision.step, asked.dialect, asked.call, recorded)
+            if recorded.attempts > 1:
+                recording.model = recorded.model
+                recording.detour = told_detour(self.parts.journal.read.detour(decision.step, recorded.attempts))
         except BaseException:
             close(False)
             raise
@@ -228,7 +235,8 @@ class Answering:
             recording.onward = lambda: self.parts.tasks.start(
                 f"go on after step {step}", given.go_on(self.parts, self.answer, asked, step, recording)
             )
-        told = asked.told(Outcome.HELD, number, asked.call.model, False)
+        told = asked.told(Outcome.HELD, number, recording.model or asked.call.model, False)
+        told = told._replace(detour=recording.detour)
         return given.waiting(
             asked, told, recording, partial(self._close, asked.run.id, step, recording, asked.request.connection)
         )
@@ -271,7 +279,7 @@ class Answering:
             begun = self.parts.journal.begin_step(new, self.parts.floating.alone())
         job = Job(
             self.parts, live, asked.call, asked.dialect, provider, question, new, step, begun,
-            request.drain is not False, place, request.rounds,
+            request.drain is not False, place, request,
         )  # fmt: skip
         self.parts.tasks.start(f"record a step of {session.key}", record(job))
         return await self._read(asked, live, asked.outcome)
@@ -315,7 +323,6 @@ class Answering:
     ) -> Answer:
         """The answer as it grows; whole, where it is plain, must be converted, or is over already."""
         recording = live.recording
-        told = asked.told(outcome, live.number, asked.call.model, outcome is Outcome.JOINED)
         if asked.call.shape.stream:
             await recording.settled()
             if recording.held and not (recording.shown and recording.shape == asked.call.shape):
@@ -324,7 +331,7 @@ class Answering:
                 raise recording.error
             # What broke off after its beginning is told as a stream whether or not it is over already.
             if recording.shape == asked.call.shape and (not recording.done or recording.error is not None):
-                headers = live_headers(recording.headers) + told.headers()
+                headers = live_headers(recording.headers) + _told(asked, live, outcome).headers()
                 return Answer(
                     recording.status, headers, None, recording, close,
                     lambda error: (recording.failure or asked.dialect.stream_error)(given.as_ours(error)),
@@ -333,11 +340,12 @@ class Answering:
             return self._waiting(asked, live.step, live.number, recording)
         body = await recording.whole()
         headers = live_headers(recording.headers)
-        if recording.status < 300 and recording.shape != asked.call.shape and outcome is Outcome.JOINED:
+        other = outcome is Outcome.JOINED or recording.translated
+        if recording.status < 300 and recording.shape != asked.call.shape and other:
             body = asked.dialect.convert(recording.shape, asked.call.shape, body)
             headers = [pair for pair in headers if pair[0].lower() != "content-type"]
             headers.append(("content-type", asked.dialect.content_type(asked.call.shape)))
-        return Answer(recording.status, headers + told.headers(), body, close=close)
+        return Answer(recording.status, headers + _told(asked, live, outcome).headers(), body, close=close)
 
     def _close(self, run: int, step: int, recording: Recording | None, connection: Connection, delivered: bool) -> None:
         """A reader has its last byte, or is gone."""
@@ -372,6 +380,14 @@ class Answering:
                 'RUNNING (or replay.on_divergence = "fork")'
             )
         raise RunDiverged(text, detail=report)
+
+
+def _told(asked: Asked, live: Live, outcome: Outcome) -> Told:
+    """What is told of a recording, now that it is known who answers."""
+    recording = live.recording
+    model = recording.model or asked.call.model
+    told = asked.told(outcome, live.number, model, outcome is Outcome.JOINED)
+    return told._replace(detour=recording.detour) if recording.detour else told
 
 
 @dataclass(frozen=True, slots=True)

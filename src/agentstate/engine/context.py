@@ -46,11 +46,16 @@ async def correct(job: Job) -> None:
 
 def overlay(job: Job, whole: held.Whole) -> None:
     """Send this request, and in it what the model is to be told beside what the agent says."""
+    job.question = job.question._replace(body=retold(job, whole))
+
+
+def retold(job: Job, whole: held.Whole) -> bytes:
+    """The request with what the model is to be told beside what the agent says."""
     session = job.parts.journal.facts.session(job.place.session)
     assert session is not None
     shown, _ = job.parts.head(session)
-    body = job.parts.overlays.applied(session.id, shown, job.new.run, job.dialect, job.call, whole.body, whole.answers)
-    job.question = job.question._replace(body=body)
+    overlays = job.parts.overlays
+    return overlays.applied(session.id, shown, job.new.run, job.dialect, job.call, whole.body, whole.answers)
 
 
 async def _look(job: Job, name: str, last: str) -> tuple[int, bytes]:

@@ -12,6 +12,7 @@ from functools import cached_property
 from agentstate.core.branching import lineage
 from agentstate.engine import doubts
 from agentstate.engine.approvals import Approvals
+from agentstate.engine.breakers import Breakers
 from agentstate.engine.delivery import Delivery
 from agentstate.engine.gate import Gate
 from agentstate.engine.links import Links
@@ -19,6 +20,8 @@ from agentstate.engine.outbox import Outbox
 from agentstate.engine.overlay import Overlays
 from agentstate.engine.policies import Policies
 from agentstate.engine.presence import Presence
+from agentstate.engine.queues import queues
+from agentstate.engine.routes import Routes
 from agentstate.engine.state import Floating
 from agentstate.engine.tasks import Tasks
 from agentstate.providers.client import Client, SimulatedClient
@@ -53,6 +56,10 @@ class Parts:
         self.links = Links(data_folder(), settings.approvals.link_expires_s)
         self.delivery = Delivery(self)
         self.overlays = Overlays(self)
+        self.routes = Routes(settings, self.providers)
+        self.breakers = Breakers(settings.breaker, self.journal, self.outbox)
+        self.queues = queues(settings.providers, settings.upstream.queue_wait_s)
+        self.bounded = bool(self.queues) or settings.retry.attempt_timeout_s is not None
         self.gate = Gate(self, Policies(settings.policies))
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
 
@@ -75,6 +82,9 @@ class Parts:
 
     def open(self) -> None:
         self.journal.open()
+        self.breakers.load()
+        for warning in self.routes.warnings():
+            log.warning("%s", warning)
 
     def reached_at(self, url: str) -> None:
         """The proxy is about to serve at this address: others find it, and people are told from now on."""

@@ -67,6 +67,13 @@ def link_of(parts: Parts, step: int, request: bytes, job: bytes | None = None) -
     return Link(step, request, body, differs)
 
 
+def whole(parts: Parts, session: int, first: str, sent: bytes) -> Whole | None:
+    """The request ``sent`` with the whole transcript in the place of its pointer, for a provider that holds nothing of
+    it; ``None``: the journal does not hold every answer on the way."""
+    chain = _chain(parts, session, first)
+    return None if chain is None else _transcript(chain, first, sent)
+
+
 def _chain(parts: Parts, session: int, first: str) -> list[Link] | None:
     """The exchanges on the way, oldest first; ``None``: the journal does not hold all."""
     read = parts.journal.read

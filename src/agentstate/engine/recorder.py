@@ -18,10 +18,13 @@ from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
 from agentstate.dialects.lookups import names
 from agentstate.dialects.preamble import says
-from agentstate.engine import context, held, jobs, looks, waiting
+from agentstate.engine import attempts, context, held, jobs, looks, waiting
+from agentstate.engine.candidates import Foreign
 from agentstate.engine.core import Parts
 from agentstate.engine.gate import Judged
 from agentstate.engine.headers import packed_headers
+from agentstate.engine.opening import Opening
+from agentstate.engine.request import Request
 from agentstate.engine.secrets import secrets_of
 from agentstate.engine.state import Live
 from agentstate.errors import (
@@ -31,9 +34,11 @@ from agentstate.errors import (
     UpstreamCut,
     UpstreamFault,
     UpstreamInvalid,
+    final,
 )
 from agentstate.providers.client import Headers, Question, Reply
 from agentstate.providers.provider import Provider
+from agentstate.store.detours import Detour
 from agentstate.store.rows import Begun, Ending, NewStep
 
 log = logging.getLogger("agentstate")
@@ -45,7 +50,8 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 class Job:
     """What the task works on. ``again``: the step that is tried again; ``begun``: else, the new step on its way into
     the journal; ``drain``: whether to go on without readers; ``place``: for the policies; ``held``: the step's question
-    waits for a person."""
+    waits for a person. ``started``, ``course``, ``detour``, ``foreign``, ``lost``: see ``attempts``; ``between``: one
+    attempt is over, and the next has not begun; ``limit``: of the whole attempt."""
 
     parts: Parts
     live: Live
@@ -58,7 +64,7 @@ class Job:
     begun: asyncio.Future[Begun] | None
     drain: bool
     place: Place
-    rounds: int = 0
+    request: Request
     held: bool = False
     received: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -67,6 +73,13 @@ class Job:
     restored: bool = False
     status: int = 0
     headers: Headers = field(default_factory=list)
+    started: float = 0.0
+    between: bool = False
+    limit: asyncio.Timeout | None = None
+    course: attempts.Course | None = None
+    detour: Detour | None = None
+    foreign: Foreign | None = None
+    lost: tuple[str, ...] = ()
 
 
 async def record(job: Job) -> None:
@@ -89,7 +102,7 @@ async def record(job: Job) -> None:
             _deserted(job, task)
         if context.may_differ(job):
             await context.correct(job)
-        await _attempt(job)
+        await attempts.run(job, _attempt)
     except AgentStateError as error:
         await _failed(job, error)
     except asyncio.CancelledError:
@@ -143,7 +156,7 @@ async def _attempt(job: Job) -> None:
     async with job.parts.client.attempt(job.provider, job.question) as reply:
         job.status, job.headers = reply.status, reply.headers
         if 200 <= reply.status < 300:
-            if job.call.shape.stream:
+            if job.call.shape.stream and job.foreign is None:
                 await _stream(job, reply)
             else:
                 await _plain(job, reply)
@@ -156,10 +169,10 @@ def _take(job: Job, chunk: bytes) -> None:
     job.size += len(chunk)
     most = job.parts.settings.server.max_answer_bytes
     if job.size > most:
-        raise UpstreamInvalid(f"the provider's answer is larger than {most} bytes (server.max_answer_bytes)")
+        raise final(UpstreamInvalid(f"the provider's answer is larger than {most} bytes (server.max_answer_bytes)"))
     unread = job.size - job.deserted_size if job.deserted_size is not None else 0
     if job.live.recording.readers == 0 and unread > job.parts.settings.replay.drain_bytes:
-        raise UpstreamCut("nobody was reading the answer, and it grew beyond replay.drain_bytes")
+        raise final(UpstreamCut("nobody was reading the answer, and it grew beyond replay.drain_bytes"))
 
 
 async def _plain(job: Job, reply: Reply) -> None:
@@ -169,11 +182,17 @@ async def _plain(job: Job, reply: Reply) -> None:
 
 
 async def _plain_end(job: Job, body: bytes) -> None:
-    verdict = job.dialect.judge(job.call, body)
+    if job.foreign is not None:
+        body, verdict = attempts.translated(job, body)
+    else:
+        verdict = job.dialect.judge(job.call, body)
     if verdict.fault:
         raise UpstreamInvalid(f"provider {job.provider.name}: {verdict.fault}")
+    if verdict.failed:
+        await attempts.said_failed(job, verdict.failed)
     body, held = await _finish(job, body, verdict, Shape())
     recording = job.live.recording
+    recording.model = verdict.model
     recording.begin(job.status, job.headers, Shape())
     if held:
         job.parts.gate.keep(job.live.step, recording)
@@ -191,6 +210,7 @@ async def _stream(job: Job, reply: Reply) -> None:
     shown = 0
     lead = b"" if job.parts.gate.policies.tells else None  # what is kept back since it says nothing yet
     sniffed = False
+    opening = Opening(job)
     try:
         async with asyncio.timeout(None) as limit:
             async for chunk in reply.chunks:
@@ -202,28 +222,36 @@ async def _stream(job: Job, reply: Reply) -> None:
                             _take(job, more)
                         await _plain_end(job, b"".join(job.received))
                         return
-                if not recording.begun:
-                    recording.begin(reply.status, reply.headers, job.call.shape)
                 free = gate.feed(chunk)
                 if lead is not None:
                     lead, free = (lead + free, b"") if not says(job.dialect.name, free) else (None, lead + free)
-                shown += len(free)
-                recording.append(free)
+                if opening.over:
+                    shown += len(free)
+                    recording.append(free)
+                elif free:
+                    opening.add(free)
                 if gate.done:
                     limit.reschedule(loop.time() + AFTER_DONE_S)
     except (TimeoutError, UpstreamFault):
         if not gate.done:
             raise
-    await _stream_end(job, gate, shown)
+    finally:
+        opening.close()
+    await _stream_end(job, gate, opening, shown + opening.shown)
 
 
-async def _stream_end(job: Job, gate: Gate, shown: int) -> None:
+async def _stream_end(job: Job, gate: Gate, opening: Opening, shown: int) -> None:
     verdict = gate.finish()
     if verdict.fault:
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
+    if verdict.failed and not shown:
+        await attempts.said_failed(job, verdict.failed)
     body = b"".join(job.received)
     body, held = await _finish(job, body, verdict, job.call.shape, shown)
+    if not shown:
+        job.live.recording.begin(job.status, job.headers, job.call.shape)
     if held:
+        opening.let_out()  # heartbeats go on from it
         job.parts.gate.keep(job.live.step, job.live.recording)
     else:
         job.live.recording.end(body[shown:])
@@ -242,14 +270,15 @@ async def _refusal(job: Job, reply: Reply) -> None:
     if whole is not None:
         await _with_transcript(job, whole, body, error)
         return
+    body = await attempts.refused(job, body)
     if body.lstrip()[:1] == b"<":
         text = " ".join(body[:300].decode("utf-8", "replace").split())
-        told = UpstreamInvalid(f"provider {job.provider.name} answered status {reply.status} with an HTML page: {text}")
+        told = UpstreamInvalid(f"provider {job.provider.name} answered status {job.status} with an HTML page: {text}")
         body = job.dialect.error(told)
         job.headers = [(name, value) for name, value in job.headers if name.lower() != "content-type"]
         job.headers.append(("content-type", job.dialect.content_type(Shape())))
     await _commit(job, State.FAILED, body, Verdict(), Shape(), error=error)
-    job.live.recording.begin(reply.status, job.headers, Shape())
+    job.live.recording.begin(job.status, job.headers, Shape())
     job.live.recording.end(body)
 
 
@@ -277,7 +306,7 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: 
         body, verdict = _without_held(job, body, verdict, shape, shown), verdict._replace(calls=())
     else:
         judged = job.parts.gate.judged(
-            job.place, job.new.branch, job.new.run, job.live.step, job.dialect, job.call, verdict, job.rounds
+            job.place, job.new.branch, job.new.run, job.live.step, job.dialect, job.call, verdict, job.request.rounds
         )
     if jobs.is_job(job.call, verdict, state):
         if judged.asked:  # people are asked about the end of it
@@ -333,6 +362,8 @@ async def _commit(
     judged: Judged = Judged(),  # noqa: B008 - it never changes
 ) -> None:
     """Write the end of the attempt down. Raises ``StoreError``: then nothing more may be shown."""
+    if job.limit is not None:
+        job.limit.reschedule(None)  # what is left to do is ours
     secrets = secrets_of(job.question, job.call)
     body, error = scrubbed(body, secrets), scrubbed(error.encode(), secrets).decode("utf-8", "replace")
     head = scrubbed(packed_headers(job.headers), secrets)
@@ -341,38 +372,25 @@ async def _commit(
         if not job.parts.pricing.ready:
             await asyncio.wrap_future(job.parts.pricing.warm())
         cost = job.parts.pricing.cost(job.provider, verdict.model or job.call.model, verdict.usage, clock.now())
-    await job.parts.journal.end_step(
-        Ending(
-            job.live.session,
-            job.live.step,
-            job.live.attempt,
-            state,
-            job.status,
-            head,
-            body,
-            released,
-            shape,
-            verdict,
-            cost,
-            error[:2000],
-            jobs.is_job(job.call, verdict, state),
-            judged.invoked,
-            judged.asked,
-            judged.messages,
-            names(job.call.body, shape, body) if judged.asked else (),
-        ),
-        job.parts.floating.alone(),
-    )
+    ending = Ending(
+        job.live.session, job.live.step, job.live.attempt, state, job.status, head, body, released, shape, verdict,
+        cost, error[:2000], jobs.is_job(job.call, verdict, state), judged.invoked, judged.asked, judged.messages,
+        names(job.call.body, shape, body) if judged.asked else (), job.lost,
+    )  # fmt: skip
+    await job.parts.journal.end_step(ending, job.parts.floating.alone())
 
 
 async def _failed(job: Job, error: AgentStateError) -> None:
     """Keep what came as a failed attempt, and tell the readers. The journal may be what failed."""
     body = b"".join(job.received)
     try:
+        if job.between:
+            raise error
         job.status = 0
         await _commit(job, State.FAILED, body, Verdict(), Shape(), released=False, error=f"{error.code}: {error}")
     except AgentStateError as worse:
-        log.error("the end of a step could not be recorded: %s", worse)
+        if worse is not error:
+            log.error("the end of a step could not be recorded: %s", worse)
         try:
             await job.parts.journal.interrupt_step(job.live.step)
         except AgentStateError as last:

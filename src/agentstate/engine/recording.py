@@ -30,6 +30,9 @@ class Recording:
         self.readers = 0
         self.failure: Callable[[AgentStateError], bytes] | None = None  # the end of a stream that fails from now on
         self.heartbeat: Callable[[], bytes] = bytes  # what may be sent now to keep a reader waiting
+        self.model = ""  # that answers, where it is known
+        self.translated = False  # it came in another wire format, and plain whatever was asked for
+        self.detour = ""  # what is told of an answer that comes from elsewhere than the agent asked
         self.onward: Callable[[], object] | None = None  # how the model is told of a refusal, by who waits here
         self._chunks: list[bytes] = []
         self._waiting: set[asyncio.Future[bool]] = set()

@@ -1,19 +1,20 @@
 """Owns what is passed through: paths that no dialect knows, and calls without a session. Must not journal.
 
-Invariant: bytes go both ways as they come, but for calls that policies hold in an answer that is looked up; when the
-client leaves, the upstream call is cancelled.
+Invariant: bytes go both ways as they come, but for calls that policies hold in an answer that is looked up, and unless
+another candidate answers; when the client leaves, the upstream call is cancelled.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from agentstate.core.model import Outcome
 from agentstate.dialects import registry
 from agentstate.engine import found, jobs
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded
+from agentstate.engine.relaying import Relaying
 from agentstate.engine.request import Request, Told
 from agentstate.errors import ShuttingDown
 from agentstate.providers.client import Reply
@@ -29,11 +30,13 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
     kind = registry.provider_kind(request.normal, request.headers)
     provider = parts.providers.for_dialect(kind)
     unknown = found.unknown(parts, request)
-    async with parts.client.attempt(provider, forwarded(request, kind, provider, raw=unknown is None)) as reply:
+    relaying = Relaying(parts, request, provider, forwarded(request, kind, provider, raw=unknown is None))
+    async with AsyncExitStack() as stack:
+        reply = await relaying.reply(stack)
         await jobs.note_deletion(parts, request, reply.status)
         reply.headers = [pair for pair in reply.headers if not pair[0].lower().startswith("x-agentstate-")]
         if unknown is not None and reply.status < 300:
             reply.headers = [pair for pair in reply.headers if pair[0].lower() != "content-length"]
             reply.chunks = found.judged(parts, request, unknown, reply.chunks)
-        reply.headers += Told(Outcome.LIVE).headers()
+        reply.headers += Told(Outcome.LIVE, model=relaying.model, detour=relaying.detour).headers()
         yield reply

@@ -23,7 +23,8 @@ class Request(NamedTuple):
 
     ``patience``: how many seconds of silence the client bears; ``retry``: how often it says it has sent this before;
     ``drain``: whether the answer is finished when its reader leaves (``None``: as the settings say); ``rounds``: how
-    often the model was told of a refusal on the way to this question.
+    often the model was told of a refusal on the way to this question; ``fallback``: the models to ask where its own
+    fails, as the request lists them, or ``none``.
     """
 
     method: str
@@ -44,6 +45,7 @@ class Request(NamedTuple):
     retry_key: bytes = b""
     patience: float = 15.0
     rounds: int = 0
+    fallback: str = ""
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class Told(NamedTuple):
     replayed: bool = False
     sibling: bool = False
     evidence: str = ""
+    detour: str = ""
 
     def headers(self) -> Headers:
         found = [
@@ -97,6 +100,8 @@ class Told(NamedTuple):
             found.append(("x-agentstate-sibling", "true"))
         if self.evidence:
             found.append(("x-agentstate-evidence", self.evidence))
+        if self.detour:
+            found.append(("x-agentstate-fallback", printable(self.detour)))
         return found
 
 

@@ -60,7 +60,7 @@ class Sender:
 
         limits = UpstreamSettings(
             connect_timeout_s=_CONNECT_S, first_byte_timeout_s=_SILENCE_S, idle_timeout_s=_SILENCE_S,
-            connections=TOGETHER,
+            connections=TOGETHER, queue_wait_s=WHOLE_S,
         )  # fmt: skip
         return HttpClient(limits)
 

@@ -26,6 +26,7 @@ from agentstate.errors import (
     UpstreamInvalid,
     UpstreamTimeout,
     UpstreamUnreachable,
+    final,
 )
 from agentstate.providers.client import Question, Reply, end_to_end
 from agentstate.providers.decoding import decoded
@@ -73,14 +74,18 @@ def _head(provider: Provider, origin: _Origin, question: Question) -> bytes:
     first = f"{question.method} {target} HTTP/1.1\r\n{origin.fixed}"
     breaks = origin.fixed.count("\n") + 1
     if not sound or first.count("\n") != breaks or first.count("\r") != breaks or "\0" in first or " " in target:
-        raise UpstreamInvalid(
-            f"provider {provider.name} was not asked: the request's address or a header of it holds a line break or "
-            f"another character that may not stand there"
+        raise final(
+            UpstreamInvalid(
+                f"provider {provider.name} was not asked: the request's address or a header of it holds a line break "
+                f"or another character that may not stand there"
+            )
         )
     if origin.user and any(name.lower() == "authorization" for name, _ in question.headers):
-        raise UpstreamInvalid(
-            f"provider {provider.name} was not asked: its url holds a user and the request brings credentials of its "
-            f"own; take the user out of providers.{provider.name}.url, or the credentials out of the request"
+        raise final(
+            UpstreamInvalid(
+                f"provider {provider.name} was not asked: its url holds a user and the request brings credentials of "
+                f"its own; take the user out of providers.{provider.name}.url, or the credentials out of the request"
+            )
         )
     size = ""
     if question.body:

@@ -87,6 +87,15 @@ class Registry:
     def __init__(self, settings: Mapping[str, ProviderSettings]) -> None:
         self._providers = [from_settings(name, part) for name, part in settings.items()]
 
+    def named(self, name: str) -> Provider | None:
+        """The provider of that name, if there is one."""
+        return next((provider for provider in self._providers if provider.name == name), None)
+
+    @property
+    def kinds(self) -> dict[str, tuple[str, ...]]:
+        """What each provider speaks, by name, in order."""
+        return {provider.name: provider.dialects for provider in self._providers}
+
     def for_dialect(self, dialect: str) -> Provider:
         """The first provider that speaks it. Raises ``NotFound``."""
         for provider in self._providers:

@@ -82,6 +82,7 @@ class Heard:
     retry: int
     retry_key: bytes
     patience: float
+    fallback: str
 
 
 # A client says much the same with each request over its connection. Credentials are in here: never to be shown.
@@ -115,7 +116,7 @@ def read_request(
     return Request(
         method, address.path, registry.normalise(address.path), query, heard.kept, body, connection,
         session, run, heard.hint, heard.mode, heard.unique_first, heard.needs_approval, heard.drain, heard.retry,
-        heard.retry_key, heard.patience,
+        heard.retry_key, heard.patience, 0, heard.fallback,
     )  # fmt: skip
 
 
@@ -144,6 +145,7 @@ def _hear(headers: tuple[tuple[bytes, bytes], ...], known: frozenset[str]) -> He
         min(int(retries), 1000) if retries.isascii() and retries.isdigit() and len(retries) < 9 else 0,
         sha256(key.encode()).digest() if key else b"",
         _patience(plain),
+        ours.get("x-agent-fallback-model", ""),
     )
 
 

@@ -16,6 +16,7 @@ from agentstate.core.model import ApprovalKind, Shape, State
 from agentstate.dialects import registry
 from agentstate.engine.sessions import RunSummary, summary
 from agentstate.errors import AgentStateError
+from agentstate.store.detours import AttemptRow
 from agentstate.store.reader import Reader
 from agentstate.store.rows import AnswerRow, ApprovalRow, InvocationRow, OutboxRow, SessionRow, StepRow
 
@@ -87,6 +88,7 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
                 "deaths": last_given.get(step.id, 0),
                 "calls": calls.get(step.id, []),
                 "approvals": asked.get(step.id, []),
+                "tries": [attempt_view(row) for row in reader.attempts(step.id)] if step.attempts > 1 else [],
             }
             for step in steps
         ],
@@ -116,6 +118,23 @@ def call_view(call: InvocationRow, made_at: int | None) -> dict[str, Any]:
         "failed": call.failed,
         "seen_at": moment(call.seen_at),
         "made_at": made_at,
+    }
+
+
+def attempt_view(row: AttemptRow) -> dict[str, Any]:
+    """One attempt of a step that has several."""
+    return {
+        "attempt": row.n,
+        "provider": row.provider,
+        "candidate": row.detour.candidate or None,
+        "status": row.status,
+        "model": row.model or None,
+        "cost": row.cost,
+        "error": row.error or None,
+        "why": row.detour.why or None,
+        "lost": list(row.detour.lost),
+        "started_at": moment(row.started_at),
+        "finished_at": moment(row.finished_at),
     }
 
 

@@ -24,6 +24,7 @@ from agentstate.errors import Conflict, StoreError, StoreReadOnly
 from agentstate.store import decisions, transactions
 from agentstate.store.counters import Counters
 from agentstate.store.deciding import Deciding
+from agentstate.store.detouring import Detouring
 from agentstate.store.effects import Effects
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
@@ -45,7 +46,7 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal(Effects, Deciding):
+class Journal(Effects, Deciding, Detouring):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:

@@ -19,6 +19,7 @@ from agentstate.core.divergence import Unread
 from agentstate.core.model import Deletion, Entry, Release, RunState, SessionStatus, State
 from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
+from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
 from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
@@ -27,7 +28,7 @@ from agentstate.store.sqlite import connect, errors, mapped, named
 Lineage = Sequence[tuple[int, int]]
 
 
-class Reader(EffectReader, OutboxReader):
+class Reader(EffectReader, OutboxReader, DetourReader):
     """One read connection; use it in one thread at a time.
 
     ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is
@@ -211,12 +212,12 @@ class Reader(EffectReader, OutboxReader):
     def _answer(self, question: str, step: int) -> AnswerRow:
         (
             status, head, codec, size, data, stream, model, number, started, finished, branch, usage, cost, dialect,
-            state, _hash, release, said,
+            state, _hash, release, said, attempts,
         ) = self._one(question, (step,))  # fmt: skip
         body = b"" if data is None else self._content(codec, size, data)
         return AnswerRow(
             number, branch, State(state), dialect, status, self.head_of(head), body, shape_of(stream), model, started,
-            finished, usage, cost, None if release is None else Release(release), said or "{}",
+            finished, usage, cost, None if release is None else Release(release), said or "{}", attempts,
         )  # fmt: skip
 
     def held(self, session: int, answer_id: str) -> HeldRow | None:

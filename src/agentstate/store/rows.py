@@ -207,7 +207,8 @@ class Begun(NamedTuple):
 class Ending(NamedTuple):
     """How an attempt ended. ``body``: the bytes received; ``released``: they are what agents are given, unless a
     release says otherwise; ``job``: they say that the provider works on the answer. ``asked``: what people must decide
-    before anything of it is given; ``names``: under which the provider keeps it then."""
+    before anything of it is given; ``names``: under which the provider keeps it then; ``lost``: what was lost in its
+    translation."""
 
     session: int
     step: int
@@ -226,6 +227,7 @@ class Ending(NamedTuple):
     asked: tuple[NewApproval, ...] = ()
     messages: tuple[Message, ...] = ()
     names: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +272,9 @@ class HeldRow:
 
 
 class AnswerRow(NamedTuple):
-    """A recorded answer; ``body``: as agents are given it. ``release``: how, ``None`` where it was never held;
-    ``said``: what is told of a refusal, as JSON. ``overlap``: its first and last tick are no neighbours, so others
-    ended meanwhile."""
+    """A recorded answer; ``body``: as agents are given it; ``attempts``: made for it. ``release``: how,
+    ``None`` where it was never held; ``said``: what is told of a refusal, as JSON. ``overlap``: its first and last tick
+    are no neighbours, so others ended meanwhile."""
 
     number: int
     branch: int
@@ -289,6 +291,7 @@ class AnswerRow(NamedTuple):
     cost: float | None
     release: Release | None = None
     said: str = "{}"
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.model import Release, RunState, State
 from agentstate.errors import StepTaken
-from agentstate.store import bodies, decisions
+from agentstate.store import bodies, decisions, detouring
 from agentstate.store.counters import Counters
 from agentstate.store.rows import Begun, Ending, FinishedJob, NewStep, shape_code
 from agentstate.store.sqlite import named
@@ -133,6 +133,8 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
     except sqlite3.IntegrityError as error:
         raise StepTaken(str(error)) from error
     decisions.tell(conn, ending.messages, clock.now())
+    if ending.lost:
+        detouring.set_lost(conn, ending.step, ending.attempt, ending.lost)
     if ending.state is not State.COMPLETED:
         return
     if verdict.answer_id:

@@ -98,7 +98,7 @@ select fingerprint from step where session = :session and branch = :branch and n
 
 -- name: answer
 select a.status, a.head, b.codec, b.size, b.data, s.stream, a.model, s.number, s.started, s.finished, s.branch, a.usage, a.cost, s.dialect, s.state, b.hash,
-       r.mode, r.said
+       r.mode, r.said, s.attempts
 from step s join attempt a on a.step = s.id and a.n = s.attempts
 left join release r on r.step = s.id
 left join blob b on b.id = coalesce(r.body, a.body)
@@ -106,7 +106,7 @@ where s.id = ?;
 
 -- name: received
 select a.status, a.head, b.codec, b.size, b.data, s.stream, a.model, s.number, s.started, s.finished, s.branch, a.usage, a.cost, s.dialect, s.state, b.hash,
-       null, '{}'
+       null, '{}', s.attempts
 from step s join attempt a on a.step = s.id and a.n = s.attempts
 left join blob b on b.id = a.body
 where s.id = ?;
@@ -303,7 +303,9 @@ select v.step, r.name, v.outcome, v.match, v.cut_at, v.joins, v.at from served v
 where v.step in (select value from json_each(:steps)) order by v.at;
 
 -- name: attempts_of
-select n, run, provider, status, model, usage, cost, error, started_at, finished_at, body, released from attempt where step = ? order by n;
+select a.n, a.provider, a.status, a.model, a.error, a.cost, a.started_at, a.finished_at, coalesce(d.why, ''),
+       coalesce(d.candidate, ''), coalesce(d.lost, '[]')
+from attempt a left join detour d on d.step = a.step and d.n = a.n where a.step = ? order by a.n;
 
 -- name: effect
 select e.step, e.server, e.tool, e.class, e.key, e.occurrence, b.codec, b.size, b.data, e.holder, e.owner, e.sending, e.leave, e.settled,
@@ -346,3 +348,9 @@ order by s.number desc limit 20;
 
 -- name: effects
 select e.step from effect e join step s on s.id = e.step where s.session = :session order by s.number limit :limit;
+
+-- name: detour
+select why, candidate, lost from detour where step = ? and n = ?;
+
+-- name: breakers
+select provider, model, state, opened, until, since, why from breaker order by provider, model;

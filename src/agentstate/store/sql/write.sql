@@ -76,6 +76,26 @@ where id = :step and state = :was returning attempts, number;
 -- name: add_attempt
 insert into attempt (step, n, run, provider, started_at) values (:step, :n, :run, :provider, :now);
 
+-- name: end_attempt
+update attempt set status = :status, head = :head, body = :body, error = :error, finished_at = :now
+where step = :step and n = :n and finished_at is null
+      and exists (select 1 from step s where s.id = :step and s.state = 'in_flight' and s.attempts = :n)
+returning n;
+
+-- name: next_attempt
+update step set attempts = attempts + 1 where id = :step and state = 'in_flight' and attempts = :n returning attempts, number;
+
+-- name: add_detour
+insert into detour (step, n, why, candidate, lost) values (:step, :n, :why, :candidate, :lost);
+
+-- name: set_lost
+update detour set lost = :lost where step = :step and n = :n;
+
+-- name: set_breaker
+insert into breaker (provider, model, state, opened, until, since, why) values (:provider, :model, :state, :opened, :until, :since, :why)
+on conflict (provider, model) do update set state = excluded.state, opened = excluded.opened, until = excluded.until,
+                                            since = excluded.since, why = excluded.why;
+
 -- name: end_step
 insert into end_step (step, n, status, head, released, model, usage, cost, error, broken, finished_at, session, state,
                       stream, finished, hash, codec, size, data)

@@ -1,0 +1,40 @@
+"""Owns the routes of the settings as the engine uses them. Must not hold rules: ``core.routing`` does.
+
+Invariant: where a call may go is what the settings and its own request say, and nothing else.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from agentstate import clock
+from agentstate.core import routing
+from agentstate.core.routing import Candidate, Fault, Planned, Route
+from agentstate.providers.provider import Registry
+from agentstate.providers.shutdowns import SHUTDOWNS
+from agentstate.settings import RouteSettings, Settings
+
+# For a list that a request brings itself; the defaults of ``routes.on``.
+_BY_HEADER = frozenset(Fault(name) for name in RouteSettings.model_fields["on"].default)
+
+
+class Routes:
+    """Where else calls may go. ``any``: the settings have routes."""
+
+    def __init__(self, settings: Settings, providers: Registry) -> None:
+        self._kinds = providers.kinds
+        self._routes = [
+            Route(part.model, tuple(part.fallback), frozenset(map(Fault, part.on)), part.strict)
+            for part in settings.routes
+        ]
+        self.any = bool(self._routes)
+        self._ends = SHUTDOWNS | {part.model: part.on for part in settings.shutdowns}
+
+    def planned(self, asked: Candidate, header: str) -> Planned:
+        """Where else a call may go; ``header``: what its request says of that itself."""
+        return routing.plan(asked, header, self._routes, self._kinds, _BY_HEADER)
+
+    def warnings(self) -> list[str]:
+        """What will hurt soon."""
+        today = datetime.fromtimestamp(clock.now(), tz=UTC).date()
+        return routing.warnings(self._routes, self._ends, today)
