@@ -62,6 +62,21 @@ class ProviderSettings(_Section):
     )
 
 
+class PriceSettings(_Section):
+    """What calls of a model cost, in USD per million tokens; the first entry that names a call counts."""
+
+    model: str = Field(min_length=1, description="Model-name pattern, as `llama3*`.")
+    provider: str = Field("", description="Pattern of provider names of the settings; empty: every provider.")
+    input: float = Field(ge=0, allow_inf_nan=False, description="For what the model is given.")
+    output: float = Field(ge=0, allow_inf_nan=False, description="For what it makes, reasoning included.")
+    cache_read: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="For input read from the provider's cache; none: as `input`."
+    )
+    cache_write: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="For input written to it; none: as `input`."
+    )
+
+
 class UpstreamSettings(_Section):
     connect_timeout_s: float = Field(10.0, gt=0, description="Limit for making a connection to a provider.")
     first_byte_timeout_s: float = Field(600.0, gt=0, description="Limit for the first byte of an answer.")
@@ -201,6 +216,7 @@ class Settings(_Section):
     policies: list[PolicySettings] = Field(default_factory=_default_policies)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)  # type: ignore[arg-type]
     alerts: list[AlertSettings] = Field(default_factory=list)
+    prices: list[PriceSettings] = Field(default_factory=list)
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
     simulate: SimulateSettings = Field(default_factory=SimulateSettings)  # type: ignore[arg-type]
 
@@ -347,6 +363,9 @@ def _nearest(name: str, known: list[str]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
+_TABLES = {"policies": PolicySettings, "alerts": AlertSettings, "prices": PriceSettings}  # that may stand several times
+
+
 def reference() -> list[tuple[str, str, str, str]]:
     """Every setting as (name, type, default, help); the reference page is compared with this."""
     rows: list[tuple[str, str, str, str]] = []
@@ -355,8 +374,8 @@ def reference() -> list[tuple[str, str, str, str]]:
         prefix = section
         if section == "providers":
             kind, prefix = ProviderSettings, "providers.NAME"
-        elif section in ("policies", "alerts"):
-            kind, prefix = (PolicySettings if section == "policies" else AlertSettings), f"[[{section}]]"
+        elif section in _TABLES:
+            kind, prefix = _TABLES[section], f"[[{section}]]"
         assert isinstance(kind, type) and issubclass(kind, BaseModel)
         for name, part in kind.model_fields.items():
             if part.default_factory is not None:

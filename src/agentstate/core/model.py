@@ -158,7 +158,8 @@ class Verdict(NamedTuple):
     the arguments of a tool call, so that they do not parse. ``failed``: the provider ended the answer by saying that it
     failed, and why: the agent is told so in the provider's bytes, but it is no answer.
 
-    ``answer_id``: the name under which the provider holds the answer for later requests; empty: it does not.
+    ``answer_id``: the name under which the provider holds the answer for later requests; empty: it does not. ``tier``:
+    the service tier in which it says that it served the call, where it says so beside the usage.
     """
 
     fault: str = ""
@@ -169,6 +170,7 @@ class Verdict(NamedTuple):
     broken: bool = False
     failed: str = ""
     answer_id: str = ""
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)

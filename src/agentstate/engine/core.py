@@ -39,7 +39,7 @@ class Parts:
         self.settings = settings
         self.journal = Journal(store_path(settings), settings.store.busy_s)
         self.providers = Registry(settings.providers)
-        self.pricing = Pricing()
+        self.pricing = Pricing(settings.prices)
         self.presence = Presence()
         self.floating = Floating()
         self.tasks = Tasks()

@@ -125,16 +125,26 @@ async def _kept(parts: Parts, job: Followed, status: int, headers: Headers, body
     body = parts.gate.passed(parts.gate.place_of(session), job.dialect, job.call, verdict, body)
     if not keep or verdict.finish == QUEUED or verdict.fault:
         return body
-    cost = None
+    cost, prices = None, ""
     if verdict.usage:
         if not parts.pricing.ready:
             await asyncio.wrap_future(parts.pricing.warm())
-        cost = parts.pricing.cost(job.provider, verdict.model or job.call.model, verdict.usage, clock.now())
+        model = verdict.model or job.call.model
+        cost, prices = parts.pricing.priced(job.provider, model, verdict.usage, clock.now(), verdict.tier)
     secrets = [*credentials(job.headers), *job.call.secrets]
     head, kept = scrubbed(packed_headers(headers), secrets), scrubbed(body, secrets)
     await parts.journal.finish_job(
         FinishedJob(
-            job.session, job.answer_id, status, head, kept, verdict.model, verdict.usage, cost, bool(verdict.failed)
+            job.session,
+            job.answer_id,
+            status,
+            head,
+            kept,
+            verdict.model,
+            verdict.usage,
+            cost,
+            bool(verdict.failed),
+            prices,
         )
     )
     return body

@@ -62,6 +62,8 @@ class Job:
     gave_up: str = ""
     restored: bool = False
     status: int = 0
+    gate: Gate | None = None
+    heard: Verdict | None = None  # of an answer that came to an end
     headers: Headers = field(default_factory=list)
 
 
@@ -161,7 +163,7 @@ async def _plain(job: Job, reply: Reply) -> None:
 
 
 async def _plain_end(job: Job, body: bytes) -> None:
-    verdict = job.dialect.judge(job.call, body)
+    verdict = job.heard = job.dialect.judge(job.call, body)
     if verdict.fault:
         raise UpstreamInvalid(f"provider {job.provider.name}: {verdict.fault}")
     body, held = await _finish(job, body, verdict, Shape())
@@ -175,7 +177,7 @@ async def _plain_end(job: Job, body: bytes) -> None:
 
 async def _stream(job: Job, reply: Reply) -> None:
     """Show text as it comes; keep back everything from the first finish reason or tool call on."""
-    gate = job.dialect.gate(job.call)
+    gate = job.gate = job.dialect.gate(job.call)
     recording = job.live.recording
     recording.heartbeat = gate.heartbeat
     recording.failure = getattr(gate, "failure", None)
@@ -207,7 +209,7 @@ async def _stream(job: Job, reply: Reply) -> None:
 
 
 async def _stream_end(job: Job, gate: Gate, shown: int) -> None:
-    verdict = gate.finish()
+    verdict = job.heard = gate.finish()
     if verdict.fault:
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
     body = b"".join(job.received)
@@ -248,6 +250,7 @@ async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -
     begun = await job.parts.journal.begin_attempt(job.live.step, State.FAILED, job.new)
     job.live.attempt = begun.attempt
     job.restored = True
+    job.gate = job.heard = None
     job.received.clear()
     job.size = 0
     job.question = job.question._replace(body=whole)
@@ -323,11 +326,12 @@ async def _commit(
     secrets = secrets_of(job.question, job.call)
     body, error = scrubbed(body, secrets), scrubbed(error.encode(), secrets).decode("utf-8", "replace")
     head = scrubbed(packed_headers(job.headers), secrets)
-    cost = None
+    cost, prices = None, ""
     if verdict.usage:
         if not job.parts.pricing.ready:
             await asyncio.wrap_future(job.parts.pricing.warm())
-        cost = job.parts.pricing.cost(job.provider, verdict.model or job.call.model, verdict.usage, clock.now())
+        model = verdict.model or job.call.model
+        cost, prices = job.parts.pricing.priced(job.provider, model, verdict.usage, clock.now(), verdict.tier)
     await job.parts.journal.end_step(
         Ending(
             job.live.session,
@@ -346,6 +350,7 @@ async def _commit(
             judged.invoked,
             judged.asked,
             judged.messages,
+            prices,
         ),
         job.parts.floating.alone(),
     )
@@ -356,7 +361,8 @@ async def _failed(job: Job, error: AgentStateError) -> None:
     body = b"".join(job.received)
     try:
         job.status = 0
-        await _commit(job, State.FAILED, body, Verdict(), Shape(), released=False, error=f"{error.code}: {error}")
+        told = f"{error.code}: {error}"
+        await _commit(job, State.FAILED, body, _counts(job), Shape(), released=False, error=told)
     except AgentStateError as worse:
         log.error("the end of a step could not be recorded: %s", worse)
         try:
@@ -364,6 +370,12 @@ async def _failed(job: Job, error: AgentStateError) -> None:
         except AgentStateError as last:
             log.error("step %d stays in flight until the next start: %s", job.live.step, last)
     job.live.recording.fail(error)
+
+
+def _counts(job: Job) -> Verdict:
+    """Of an attempt that failed, what it says of its cost: the usage that had come by then."""
+    heard = job.heard or (job.gate.finish() if job.gate is not None else Verdict())
+    return Verdict(model=heard.model, usage=heard.usage, tier=heard.tier)
 
 
 async def _cancelled(job: Job) -> None:

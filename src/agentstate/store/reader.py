@@ -311,6 +311,6 @@ def _run(row: Any) -> RunRow:
 
 def _step(row: Any) -> StepRow:
     fields: tuple[Any, ...] = (
-        *row[:5], State(row[5]), *row[6:9], shape_of(row[9]), *row[10:21], row[21] is not None, row[22],
+        *row[:5], State(row[5]), *row[6:9], shape_of(row[9]), *row[10:21], row[21] is not None, *row[22:],
     )  # fmt: skip
     return StepRow(*fields)

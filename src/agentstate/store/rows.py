@@ -190,7 +190,7 @@ class Begun(NamedTuple):
 class Ending(NamedTuple):
     """How an attempt ended. ``body``: the bytes received; ``released``: they are what agents are given, unless a
     release says otherwise; ``job``: they say that the provider works on the answer. ``asked``: what people must decide
-    before anything of it is given."""
+    before anything of it is given. ``cost``: USD, ``None``: unknown; ``prices``: whose, see the journal's schema."""
 
     session: int
     step: int
@@ -208,6 +208,7 @@ class Ending(NamedTuple):
     invoked: tuple[Invoked, ...] = ()
     asked: tuple[NewApproval, ...] = ()
     messages: tuple[Message, ...] = ()
+    prices: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +224,7 @@ class FinishedJob:
     usage: str = ""
     cost: float | None = None
     failed: bool = False
+    prices: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +288,7 @@ class StepRow:
     finished_at: float | None
     has_body: bool
     provider: str
+    prices: str
 
 
 def shape_of(code: int) -> Shape:

@@ -91,6 +91,7 @@ create table step (
 ) strict;
 create index step_fingerprint on step (branch, fingerprint);
 
+-- prices: whose prices its cost was computed with, with the version of their table; empty where the cost is unknown.
 create table attempt (
     step        integer not null,
     n           integer not null,                  -- from 1
@@ -106,7 +107,7 @@ create table attempt (
     error       text    not null default '',
     broken      integer not null default 0,
     started_at  real    not null,
-    finished_at real,
+    finished_at real, prices text not null default '',
     primary key (step, n)
 ) strict, without rowid;
 
@@ -307,7 +308,7 @@ create trigger end_step_insert instead of insert on end_step begin
     update session set clock = new.finished, updated_at = new.finished_at where id = new.session;
     update attempt set status = new.status, head = new.head, body = (select id from blob where hash = new.hash),
                        released = new.released, model = new.model, usage = new.usage, cost = new.cost,
-                       error = new.error, broken = new.broken, finished_at = new.finished_at
+                       prices = new.prices, error = new.error, broken = new.broken, finished_at = new.finished_at
         where step = new.step and n = new.n;
     update step set state = new.state, finished = new.finished, stream = new.stream where id = new.step;
 end;

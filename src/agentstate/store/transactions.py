@@ -125,9 +125,9 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
             _SQL["end_step"],
             (
                 ending.step, ending.attempt, ending.status, bytes([codec]) + head, int(ending.released), verdict.model,
-                verdict.usage, ending.cost, ending.error, int(verdict.broken), clock.now(), ending.session,
-                ending.state.value, shape_code(ending.shape), counters.tick(conn, ending.session), key, body_codec,
-                len(ending.body), body,
+                verdict.usage, ending.cost, ending.prices, ending.error, int(verdict.broken), clock.now(),
+                ending.session, ending.state.value, shape_code(ending.shape), counters.tick(conn, ending.session), key,
+                body_codec, len(ending.body), body,
             ),
         )  # fmt: skip
     except sqlite3.IntegrityError as error:
@@ -190,7 +190,9 @@ def finish_job(conn: sqlite3.Connection, counters: Counters, job: FinishedJob) -
     }  # fmt: skip
     row = conn.execute(_SQL["finish_job"], values).fetchone()
     if row is not None:
-        price = {"step": row[0], "model": job.model, "usage": job.usage, "cost": job.cost}
+        price = {
+            "step": row[0], "model": job.model, "usage": job.usage, "cost": job.cost, "prices": job.prices,
+        }  # fmt: skip
         conn.execute(_SQL["price_job"], price)
         if job.failed:  # a later run asks anew, as after any failed attempt
             conn.execute(_SQL["fail_job"], {"step": row[0]})

@@ -251,7 +251,8 @@ select b.codec, b.size, b.data from up join blob b on b.id = up.blob order by up
 
 -- name: steps
 select s.id, s.number, s.branch, s.run, s.kind, s.state, s.dialect, s.path, s.model, s.stream, s.fingerprint, s.attempts,
-       s.created_at, s.hint, a.status, a.model, a.usage, a.cost, a.error, a.started_at, a.finished_at, a.body, a.provider
+       s.created_at, s.hint, a.status, a.model, a.usage, a.cost, a.error, a.started_at, a.finished_at, a.body, a.provider,
+       a.prices
 from step s join attempt a on a.step = s.id and a.n = s.attempts
 where s.session = :session and s.number >= :from and s.number <= :upto
 order by s.number limit :limit;

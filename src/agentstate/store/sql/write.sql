@@ -77,9 +77,9 @@ where id = :step and state = :was returning attempts, number;
 insert into attempt (step, n, run, provider, started_at) values (:step, :n, :run, :provider, :now);
 
 -- name: end_step
-insert into end_step (step, n, status, head, released, model, usage, cost, error, broken, finished_at, session, state,
-                      stream, finished, hash, codec, size, data)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+insert into end_step (step, n, status, head, released, model, usage, cost, prices, error, broken, finished_at, session,
+                      state, stream, finished, hash, codec, size, data)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_call
 insert into call (step, choice, place, call_id, name) values (?, ?, ?, ?, ?);
@@ -197,7 +197,7 @@ on conflict (session, id, run) do update set upto = excluded.upto, status = min(
 update step set state = 'failed' where id = :step and state = 'completed';
 
 -- name: price_job
-update attempt set model = :model, usage = :usage, cost = :cost
+update attempt set model = :model, usage = :usage, cost = :cost, prices = :prices
 where step = :step and n = (select attempts from step where id = :step);
 
 -- name: serve
