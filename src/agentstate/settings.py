@@ -60,6 +60,9 @@ class ProviderSettings(_Section):
     key_env: str = Field(
         "", description="Variable that holds our own key; empty: the agent's credentials pass through."
     )
+    usage_in_streams: bool = Field(
+        True, description="Ask for the usage of chat streams whose agents do not; what agents are given stays the same."
+    )
 
 
 class PriceSettings(_Section):
@@ -191,12 +194,13 @@ class SimulateSettings(_Section):
 
 
 def _default_providers() -> dict[str, ProviderSettings]:
-    return {
-        "openai": ProviderSettings(url="https://api.openai.com/v1", dialects=["openai"], key_env=""),
-        "anthropic": ProviderSettings(url="https://api.anthropic.com", dialects=["anthropic"], key_env=""),
-        "gemini": ProviderSettings(url="https://generativelanguage.googleapis.com", dialects=["gemini"], key_env=""),
-        "ollama": ProviderSettings(url="http://localhost:11434/v1", dialects=["ollama", "openai"], key_env=""),
+    given: dict[str, dict[str, Any]] = {
+        "openai": {"url": "https://api.openai.com/v1", "dialects": ["openai"]},
+        "anthropic": {"url": "https://api.anthropic.com", "dialects": ["anthropic"]},
+        "gemini": {"url": "https://generativelanguage.googleapis.com", "dialects": ["gemini"]},
+        "ollama": {"url": "http://localhost:11434/v1", "dialects": ["ollama", "openai"]},
     }
+    return {name: ProviderSettings(**parts) for name, parts in given.items()}
 
 
 def _default_policies() -> list[PolicySettings]:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from agentstate import clock
@@ -27,7 +27,7 @@ from agentstate.core.model import (
     Shape,
 )
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
-from agentstate.dialects import registry
+from agentstate.dialects import registry, stream_usage
 from agentstate.dialects.base import Dialect, check_content_type
 from agentstate.engine import given, invocations, waiting
 from agentstate.engine.core import Parts
@@ -203,8 +203,10 @@ class Answering:
             await live.recording.whole()  # committed, but perhaps not on disk yet
         if recorded.finished - recorded.started > 1 and not asked.call.pure:
             await in_order(self.parts, asked.session.id, asked.run.id, recorded)
-        shape = asked_shape(asked.call, recorded)
-        return shape, asked.dialect.convert(recorded.shape, shape, recorded.body)
+        shape, was, body = asked_shape(asked.call, recorded), recorded.shape, recorded.body
+        if was != shape and stream_usage.is_to_put_back(recorded.dialect, was, shape, recorded.usage):
+            was, body = replace(was, usage=True), stream_usage.put_back(body, recorded.usage)
+        return shape, asked.dialect.convert(was, shape, body)
 
     async def _given(self, asked: Asked, decision: Replay, recorded: AnswerRow) -> Answer:
         """A recorded answer that was held: it still is, was refused, or the model is told of the refusal."""
@@ -252,6 +254,9 @@ class Answering:
         question = forwarded(request, kind, provider)
         if asked.call.previous and (whole := amended(self.parts, session.id, asked.call.previous, request.body)):
             question = question._replace(body=whole)
+        uncounted = b""
+        if stream_usage.is_uncounted(asked.call) and self.parts.counts(provider):
+            uncounted, question = question.body, question._replace(body=stream_usage.asking(question.body))
         self.parts.pricing.warm()
         _, opening = self.parts.head(session)
         new = NewStep(
@@ -274,7 +279,7 @@ class Answering:
             begun = self.parts.journal.begin_step(new, self.parts.floating.alone())
         job = Job(
             self.parts, live, asked.call, asked.dialect, provider, question, new, step, begun,
-            request.drain is not False, place, request.rounds,
+            request.drain is not False, place, request.rounds, uncounted,
         )  # fmt: skip
         self.parts.tasks.start(f"record a step of {session.key}", record(job))
         return await self._read(asked, live, asked.outcome)

@@ -21,7 +21,7 @@ from agentstate.engine.state import Floating
 from agentstate.engine.tasks import Tasks
 from agentstate.providers.client import Client, SimulatedClient
 from agentstate.providers.pricing import Pricing
-from agentstate.providers.provider import Registry
+from agentstate.providers.provider import Provider, Registry
 from agentstate.settings import Settings, data_folder, store_path
 from agentstate.store.journal import Journal
 from agentstate.store.rows import SessionRow
@@ -49,6 +49,7 @@ class Parts:
         self.links = Links(data_folder(), settings.approvals.link_expires_s)
         self.delivery = Delivery(self)
         self.gate = Gate(self, Policies(settings.policies))
+        self.uncounting: set[str] = set()  # providers that have refused to be asked for the usage of streams
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
 
     @cached_property
@@ -91,6 +92,10 @@ class Parts:
         if "client" in self.__dict__:
             await self.client.close()
         self.journal.close()
+
+    def counts(self, provider: Provider) -> bool:
+        """Whether a provider may be asked for the usage of streams whose agents do not ask for it."""
+        return provider.usage_in_streams and provider.name not in self.uncounting
 
     def head(self, session: SessionRow) -> tuple[Shown, bytes | None]:
         """The branches that a session shows, and the fingerprint of its first step if it has one."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
 from agentstate.core.policy import Place
+from agentstate.dialects import stream_usage
 from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
 from agentstate.engine import held, jobs, waiting
@@ -42,7 +43,9 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 @dataclass(slots=True)
 class Job:
     """What the task works on. ``again``: the step that is tried again; ``begun``: else, the new step on its way into
-    the journal; ``drain``: whether to go on without readers; ``place``: for the policies."""
+    the journal; ``drain``: whether to go on without readers; ``place``: for the
+    policies; ``uncounted``: the body as the agent sent it, where the question asks for the stream's usage and the agent
+    does not."""
 
     parts: Parts
     live: Live
@@ -56,6 +59,7 @@ class Job:
     drain: bool
     place: Place
     rounds: int = 0
+    uncounted: bytes = b""
     received: list[bytes] = field(default_factory=list)
     size: int = 0
     deserted_size: int | None = None
@@ -213,6 +217,8 @@ async def _stream_end(job: Job, gate: Gate, shown: int) -> None:
     if verdict.fault:
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
     body = b"".join(job.received)
+    if job.uncounted:
+        body = body[:shown] + stream_usage.without(body[shown:])
     body, held = await _finish(job, body, verdict, job.call.shape, shown)
     if held:
         job.parts.gate.keep(job.live.step, job.live.recording)
@@ -230,8 +236,11 @@ async def _refusal(job: Job, reply: Reply) -> None:
     if not job.restored:
         lost, sent = job.call.previous, job.question.body
         whole = held.restored(job.parts, job.live.session, lost, sent, reply.status, body)
+    if job.uncounted and stream_usage.was_refused(reply.status, body):
+        job.parts.uncounting.add(job.provider.name)
+        whole, job.uncounted = job.uncounted, b""
     if whole is not None:
-        await _with_transcript(job, whole, body, error)
+        await _with_body(job, whole, body, error)
         return
     if body.lstrip()[:1] == b"<":
         text = " ".join(body[:300].decode("utf-8", "replace").split())
@@ -244,8 +253,9 @@ async def _refusal(job: Job, reply: Reply) -> None:
     job.live.recording.end(body)
 
 
-async def _with_transcript(job: Job, whole: bytes, refusal: bytes, error: str) -> None:
-    """Ask again, as a further attempt, with the whole transcript in place of a pointer that the provider has lost."""
+async def _with_body(job: Job, whole: bytes, refusal: bytes, error: str) -> None:
+    """Ask again, as a further attempt: with the whole transcript in place of a pointer that the provider has lost, or
+    without an option of ours that it does not take."""
     await _commit(job, State.FAILED, refusal, Verdict(), Shape(), released=False, error=error)
     begun = await job.parts.journal.begin_attempt(job.live.step, State.FAILED, job.new)
     job.live.attempt = begun.attempt
@@ -309,7 +319,7 @@ def _filled(job: Job, filled: bytes, body: bytes, verdict: Verdict, shape: Shape
         again = gate.finish()
     else:
         again = job.dialect.judge(job.call, filled)
-    return (body, verdict) if again.fault else (filled, again)
+    return (body, verdict) if again.fault else (filled, again._replace(usage=verdict.usage))
 
 
 async def _commit(
