@@ -179,6 +179,27 @@ class ApprovalSettings(_Section):
     )
 
 
+class BudgetSettings(_Section):
+    """Limits on what sessions may use; with none of them, nothing is counted. Replayed answers use nothing."""
+
+    session_usd: float | None = Field(
+        None, gt=0, description="Most money that one session may cost, USD; none: no limit."
+    )
+    session_steps: int | None = Field(None, gt=0, description="Most steps that one session may ask of providers.")
+    session_tokens: int | None = Field(None, gt=0, description="Most tokens that one session may use.")
+    day_usd: float | None = Field(None, gt=0, description="Most money that all sessions may cost in a day (UTC), USD.")
+    day_steps: int | None = Field(None, gt=0, description="Most steps of all sessions in a day.")
+    day_tokens: int | None = Field(None, gt=0, description="Most tokens of all sessions in a day.")
+    repeats: int = Field(
+        0,
+        ge=0,
+        description="How often a run may ask the same, or call a tool, in a row with the same outcome; 0: always.",
+    )
+    at_limit: Literal["hold", "deny"] = Field(
+        "hold", description="At a limit: hold the call until a person raises it or stops, or deny it."
+    )
+
+
 class HintSettings(_Section):
     """Whether a request that names no session is taken for the one that a known client names in a header of its own."""
 
@@ -221,6 +242,7 @@ class Settings(_Section):
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)  # type: ignore[arg-type]
     alerts: list[AlertSettings] = Field(default_factory=list)
     prices: list[PriceSettings] = Field(default_factory=list)
+    budget: BudgetSettings = Field(default_factory=BudgetSettings)  # type: ignore[arg-type]
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
     simulate: SimulateSettings = Field(default_factory=SimulateSettings)  # type: ignore[arg-type]
 

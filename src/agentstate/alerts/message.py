@@ -110,7 +110,7 @@ def _words(alert: Alert) -> tuple[str, str]:
     match alert.event:
         case "approval.required" if not _is_open(facts):
             return (
-                f"Nothing to decide any more: {tool}",
+                f"Nothing to decide any more: {'a budget' if facts.get('kind') == 'budget' else tool}",
                 f"The approval is {visible(_spelled(facts['state']))} already.",
             )
         case "approval.required":
@@ -155,6 +155,12 @@ def _question(kind: str, tool: str) -> tuple[str, str]:
             )
         case "doubt":
             return f"In doubt: {tool}", _DOUBT
+        case "budget":
+            return (
+                "Approval required: a budget is reached",
+                "An agent's call is kept back. Approve it to let this one call through, reject it to stop the session, "
+                "or open the approval to raise the limit.",
+            )
     return (
         f"Approval required: {tool}",
         "An agent wants to make this call. Nothing of it is released before a person decides.",

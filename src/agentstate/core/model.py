@@ -256,12 +256,13 @@ class Release(StrEnum):
 
 class ApprovalKind(StrEnum):
     """What a person is asked about: a proposed call, a request before it is sent, a call that seems to have been made
-    already, a call of which it is not known whether it was made."""
+    already, a call of which it is not known whether it was made, a request for which the budget has no room."""
 
     CALL = "call"
     REQUEST = "request"
     DUPLICATE = "duplicate"
     DOUBT = "doubt"
+    BUDGET = "budget"
 
 
 class ApprovalState(StrEnum):

@@ -275,7 +275,7 @@ class Answering:
         begun = None
         if held is not None:
             begun = self.parts.journal.hold_step(new)
-        elif step is None:
+        elif step is None and not self.parts.budgets.on:
             begun = self.parts.journal.begin_step(new, self.parts.floating.alone())
         job = Job(
             self.parts, live, asked.call, asked.dialect, provider, question, new, step, begun,

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from agentstate.core.branching import lineage
 from agentstate.engine.approvals import Approvals
+from agentstate.engine.budgets import Budgets
 from agentstate.engine.delivery import Delivery
 from agentstate.engine.gate import Gate
 from agentstate.engine.links import Links
@@ -49,6 +50,7 @@ class Parts:
         self.links = Links(data_folder(), settings.approvals.link_expires_s)
         self.delivery = Delivery(self)
         self.gate = Gate(self, Policies(settings.policies))
+        self.budgets = Budgets(self, settings.budget)
         self.uncounting: set[str] = set()  # providers that have refused to be asked for the usage of streams
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
 
@@ -68,6 +70,7 @@ class Parts:
 
     def open(self) -> None:
         self.journal.open()
+        self.budgets.warm()
 
     def reached_at(self, url: str) -> None:
         """The proxy is about to serve at this address: others find it, and people are told from now on."""

@@ -276,6 +276,11 @@ class Gate:
         for step in (*self._parts.floating.holding, *self.requests):
             self.look(step)
 
+    def look_at_requests(self) -> None:
+        """Questions that wait to be sent may have room now."""
+        for event in self.requests.values():
+            event.set()
+
     def look(self, step: int) -> None:
         """Settle a step, if all is decided, in a task of the process."""
         if (event := self.requests.get(step)) is not None:

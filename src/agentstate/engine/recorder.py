@@ -105,19 +105,12 @@ async def record(job: Job) -> None:
 
 async def _begin(job: Job) -> None:
     """Commit the question before a byte of it leaves."""
-    journal = job.parts.journal
     if job.begun is not None:
         begun = await job.begun
+    elif job.again is None:
+        begun = await job.parts.budgets.begin(job, None)
     else:
-        assert job.again is not None
-        state = journal.read.answer(job.again).state
-        if state is State.IN_FLIGHT:  # its end could not be recorded: nobody works on it any more
-            await journal.interrupt_step(job.again)
-            state = State.INTERRUPTED
-        if state is State.HELD:
-            begun = Begun(job.again, journal.read.answer(job.again).number, 1)
-        else:
-            begun = await journal.begin_attempt(job.again, state, job.new)
+        begun = await waiting.begun_again(job, job.again)
     job.parts.floating.begun(job.live, begun.step, begun.number, begun.attempt)
 
 
@@ -361,9 +354,12 @@ async def _commit(
             judged.asked,
             judged.messages,
             prices,
+            job.parts.budgets.on,
         ),
         job.parts.floating.alone(),
     )
+    if job.parts.budgets.on:
+        job.parts.budgets.settled()
 
 
 async def _failed(job: Job, error: AgentStateError) -> None:

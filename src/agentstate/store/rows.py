@@ -5,11 +5,13 @@ Invariant: times are seconds since the epoch; ``started``/``finished`` of steps 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from agentstate.core.approval import Role
 from agentstate.core.branching import Branch
+from agentstate.core.budget import Amount, Limit, Ruling
 from agentstate.core.model import (
     ApprovalKind,
     ApprovalState,
@@ -122,6 +124,25 @@ class NewApproval(NamedTuple):
     reason: str = ""
 
 
+class Plan(NamedTuple):
+    """What the budgets in force mean for one call. ``call``: what it may take at most; ``at``: when it is asked;
+    ``hold``: at a limit a person is asked, else the call is denied; ``patient``: see ``core.budget.decide``;
+    ``repeated``: it asks the same once too often.
+
+    ``question(ruling, place)``: what a person is asked, with the messages that tell of it; ``told(ruling)``: the
+    messages that a limit is reached. Both are called in the writer's transaction, and only at a limit.
+    """
+
+    limits: tuple[Limit, ...]
+    call: Amount
+    at: float
+    hold: bool
+    question: Callable[[Ruling, int], tuple[NewApproval, tuple[Message, ...]]]
+    told: Callable[[Ruling], tuple[Message, ...]]
+    patient: bool = True
+    repeated: Ruling | None = None
+
+
 class Message(NamedTuple):
     """A message for one target's outbox. ``alert``: the message's id, equal for all targets; ``payload``: JSON."""
 
@@ -190,7 +211,8 @@ class Begun(NamedTuple):
 class Ending(NamedTuple):
     """How an attempt ended. ``body``: the bytes received; ``released``: they are what agents are given, unless a
     release says otherwise; ``job``: they say that the provider works on the answer. ``asked``: what people must decide
-    before anything of it is given. ``cost``: USD, ``None``: unknown; ``prices``: whose, see the journal's schema."""
+    before anything of it is given. ``cost``: USD, ``None``: unknown; ``prices``: whose, see the journal's schema.
+    ``budgeted``: budgets are in force, and something may be reserved for it."""
 
     session: int
     step: int
@@ -209,6 +231,7 @@ class Ending(NamedTuple):
     asked: tuple[NewApproval, ...] = ()
     messages: tuple[Message, ...] = ()
     prices: str = ""
+    budgeted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

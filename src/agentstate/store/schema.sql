@@ -111,6 +111,8 @@ create table attempt (
     primary key (step, n)
 ) strict, without rowid;
 
+create index attempt_again on attempt (started_at) where n > 1;
+
 create table served (
     run         integer not null,
     step        integer not null,
@@ -267,6 +269,24 @@ create table invocation (                          -- what became of a proposed 
     primary key (step, choice, place)
 ) strict, without rowid;
 create index invocation_digest on invocation (digest);
+
+create table reservation (                         -- what calls in flight may cost at most, until they have ended
+    step        integer not null,
+    n           integer not null,                  -- the attempt
+    session     integer not null,
+    day         integer not null,                  -- days (UTC) since the epoch
+    usd         real    not null,
+    tokens      integer not null,
+    primary key (step, n)
+) strict, without rowid;
+
+create table reached (                             -- limits that people were told of
+    name        text    not null,                  -- session_usd, day_steps, ...
+    which       integer not null,                  -- the session, or the day
+    most        real    not null,                  -- the limit as it was then
+    at          real    not null,
+    primary key (name, which, most)
+) strict, without rowid;
 
 -- Facts that concern several tables are written as one row of a view, so that each is one call into SQLite: the writer
 -- shares the interpreter with the event loop, and every call is a chance to wait for it.

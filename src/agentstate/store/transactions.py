@@ -12,7 +12,7 @@ from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.model import Release, RunState, State
 from agentstate.errors import StepTaken
-from agentstate.store import bodies, decisions
+from agentstate.store import bodies, decisions, reserving
 from agentstate.store.counters import Counters
 from agentstate.store.rows import Begun, Ending, FinishedJob, NewStep, shape_code
 from agentstate.store.sqlite import named
@@ -40,6 +40,7 @@ def recover(conn: sqlite3.Connection) -> None:
     remember_boot(conn, boot)
     conn.execute(_SQL["interrupt_attempts"], {"now": now})
     conn.execute(_SQL["interrupt_steps"])
+    conn.execute(_SQL["drop_all_reservations"])
 
 
 def remember_boot(conn: sqlite3.Connection, boot: str) -> None:
@@ -133,6 +134,8 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
     except sqlite3.IntegrityError as error:
         raise StepTaken(str(error)) from error
     decisions.tell(conn, ending.messages, clock.now())
+    if ending.budgeted:
+        reserving.settle(conn, counters, ending)
     if ending.state is not State.COMPLETED:
         return
     if verdict.answer_id:
@@ -194,5 +197,6 @@ def finish_job(conn: sqlite3.Connection, counters: Counters, job: FinishedJob) -
             "step": row[0], "model": job.model, "usage": job.usage, "cost": job.cost, "prices": job.prices,
         }  # fmt: skip
         conn.execute(_SQL["price_job"], price)
+        counters.spent.clear()
         if job.failed:  # a later run asks anew, as after any failed attempt
             conn.execute(_SQL["fail_job"], {"step": row[0]})

@@ -1,4 +1,23 @@
 alter table attempt add column prices text not null default '';
+create index attempt_again on attempt (started_at) where n > 1;
+
+create table reservation (                         -- what calls in flight may cost at most, until they have ended
+    step        integer not null,
+    n           integer not null,                  -- the attempt
+    session     integer not null,
+    day         integer not null,                  -- days (UTC) since the epoch
+    usd         real    not null,
+    tokens      integer not null,
+    primary key (step, n)
+) strict, without rowid;
+
+create table reached (                             -- limits that people were told of
+    name        text    not null,                  -- session_usd, day_steps, ...
+    which       integer not null,                  -- the session, or the day
+    most        real    not null,                  -- the limit as it was then
+    at          real    not null,
+    primary key (name, which, most)
+) strict, without rowid;
 
 drop view end_step;
 

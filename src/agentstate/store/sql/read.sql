@@ -206,6 +206,14 @@ from invocation i join call c on c.step = i.step and c.choice = i.choice and c.p
 join blob a on a.id = i.arguments left join blob r on r.id = i.result
 where i.step in (select value from json_each(:steps)) order by i.step, i.choice, i.place;
 
+-- name: answered
+select id from step where run = ? and fingerprint = ? and state = 'completed' and session = (select session from run where id = ?)
+order by number desc limit ?;
+
+-- name: last_calls
+select i.step, i.digest, i.result from invocation i join served v on v.step = i.step
+where v.run = :run and i.step > :after order by i.step desc, i.choice, i.place limit :limit;
+
 -- name: next_message
 select id, alert, target, event, session, subject, payload, attempts, created_at, next_at, delivered_at, dead_at, error
 from outbox where target = ? and delivered_at is null and dead_at is null order by id limit 1;
