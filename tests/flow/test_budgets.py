@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.support import chat
-from tests.support.client import Answer
+from tests.support.client import Answer, status_of
 from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
-from tests.support.upstream import Gate, Reply, Seen, Upstream, plain, stream
+from tests.support.upstream import Gate, Reply, Seen, Upstream, plain
 
 # Each answer costs a cent and 12 tokens; a call of 10 tokens at most may cost about as much.
 PRICES = '[[prices]]\nmodel = "*"\ninput = 0.0\noutput = 2000.0\n'
@@ -49,7 +49,7 @@ def refused(answer: Answer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "limit", ["session_steps = 2", "session_usd = 0.025", "session_tokens = 90", "day_steps = 2", "day_usd = 0.025"]
+    "limit", ["session_steps = 2", "session_usd = 0.025", "session_tokens = 55", "day_steps = 2", "day_usd = 0.025"]
 )
 def test_calls_beyond_a_limit_are_denied_and_never_sent(tmp_path: Path, upstream: Upstream, limit: str) -> None:
     with start(tmp_path, upstream, limit, 'at_limit = "deny"') as proxy:
@@ -143,31 +143,32 @@ def test_parallel_calls_never_slip_past_a_session_budget_together(tmp_path: Path
 
 def test_parallel_calls_never_cost_more_than_the_budget(tmp_path: Path, upstream: Upstream) -> None:
     with start(tmp_path, upstream, f"session_usd = {4.5 * CENT}", 'at_limit = "deny"') as proxy:
-        answers = wide(12, lambda number: ask(proxy, f"q{number}", stream=bool(number % 2)))
-        assert sorted(answer.status for answer in answers) == [200] * 4 + [400] * 8 or upstream.calls <= 12
-        costs = [step["token_cost"] for step in proxy.control.steps("s") if step["token_cost"] is not None]
-        assert sum(costs) <= 4.5 * CENT
+        answers = wide(12, lambda number: ask(proxy, f"q{number}"))
+        assert sorted(answer.status for answer in answers) == [200] * 4 + [400] * 8
+        assert upstream.calls == 4
+        assert proxy.control.session("s")["session"]["cost"] == pytest.approx(4 * CENT)
 
 
 def test_a_call_waits_for_others_whose_reservations_are_in_its_way_and_then_goes(
     tmp_path: Path, upstream: Upstream
 ) -> None:
-    hold = Gate()
-    upstream.script = lambda seen: [*stream_or_plain(seen, hold)]
+    hold, ended = Gate(), []
+
+    def script(seen: Seen) -> Reply:
+        ended.append(all(before.answered.is_set() for before in upstream.requests[: seen.number]))
+        head, body = plain(chat.completion())
+        return [head, hold, body] if b"slow" in seen.body else [head, body]
+
+    upstream.script = script
     # The first may cost 4 cents and costs one; there is room for the second only once that is known.
     with start(tmp_path, upstream, f"session_usd = {4.5 * CENT}", 'at_limit = "deny"') as proxy:
         first = asking(proxy, "slow", max_tokens=20)
         hold.wait_reached()
-        second = asking(proxy, "quick", max_tokens=10)
-        assert second.waits()
-        assert upstream.calls == 1
-        hold.open()
-        assert (first.answer().status, second.answer().status) == (200, 200)
-
-
-def stream_or_plain(seen: Seen, hold: Gate) -> Reply:
-    head, body = plain(chat.completion())
-    return [head, hold, body] if b"slow" in seen.body else [head, body]
+        with proxy.client.start("s", "quick", run="r1", max_tokens=10) as second:
+            assert second.silent(0.3)
+            hold.open()
+            assert (first.answer().status, second.answer().status) == (200, 200)
+    assert ended == [True, True]
 
 
 # --- held ---
@@ -214,7 +215,8 @@ def test_a_raise_that_is_none_leaves_the_question_open(tmp_path: Path, upstream:
         ask(proxy, "q")
         asking(proxy, "q1")
         [question] = pending(proxy)
-        status, _ = decide(proxy, question, "EDITED", arguments=arguments, check=False)
+        action = f"/api/approvals/{question['id']}/action"
+        status, _ = status_of(proxy.control.post, action, {"action": "EDITED", "arguments": arguments})
         assert status == 422
         assert len(pending(proxy)) == 1
 
@@ -365,6 +367,3 @@ def test_a_tool_whose_results_change_is_no_loop(tmp_path: Path, upstream: Upstre
     tools = '[tools]\nread = ["look"]\n'
     with start(tmp_path, upstream, "repeats = 4", 'at_limit = "deny"', more=tools) as proxy:
         assert loop(proxy, 10, lambda number: f"{number} found") == [200] * 10
-
-
-_ = stream

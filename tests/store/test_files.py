@@ -96,6 +96,7 @@ def test_migrations_are_numbered_without_gap() -> None:
 
 def test_every_statement_of_the_package_is_valid_sql(journal: Journal) -> None:
     conn = sqlite3.connect(journal.path)
+    stats_reader.teach(conn)
     for file in ("read.sql", "write.sql"):
         for name, sql in sqlite.named(file).items():
             names = {letter: None for letter in names_of(sql)}

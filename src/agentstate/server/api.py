@@ -20,7 +20,7 @@ from agentstate.engine.core import Parts
 from agentstate.engine.links import Links
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import api_alerts
+from agentstate.server import api_alerts, api_stats
 from agentstate.server.api_approvals import ApprovalRoutes
 from agentstate.server.approve_page import ApprovePage
 from agentstate.server.auth import Authority
@@ -57,6 +57,7 @@ class Api:
                 Route(at + "/runs/{run}", guard(self._run), methods=["GET"]),
                 Route(at, guard(self._detail), methods=["GET"]),
                 *api_alerts.routes(self._parts, guard),
+                *api_stats.routes(guard),
                 Route("/{rest:path}", _unknown),
             ],
             exception_handlers={HTTPException: _refused},

@@ -269,14 +269,40 @@ order by s.number limit :limit;
 select id from step where session = ? and number = ?;
 
 -- name: run_counts
-select v.outcome, count(*), sum(v.joins), sum(case when v.outcome in ('replay', 'joined', 'memo') then a.cost end),
-       sum(case when v.outcome in ('replay', 'joined', 'memo') and s.state = 'completed' and a.cost is null then 1 else 0 end)
+select v.outcome, count(*), sum(v.joins), sum(a.cost * (v.joins + (v.outcome in ('replay', 'joined', 'memo')))),
+       sum(case when s.state = 'completed' and a.cost is null then v.joins + (v.outcome in ('replay', 'joined', 'memo')) end)
 from served v join step s on s.id = v.step join attempt a on a.step = s.id and a.n = s.attempts
 where v.run = ? group by v.outcome;
 
 -- name: run_paid
 select count(*), sum(cost), sum(case when cost is null and status between 200 and 299 then 1 else 0 end) from attempt a
 where a.run = ? and a.provider <> '' and a.step in (select step from served where run = ?);
+
+-- name: sent
+select case :by when 'day' then date(a.started_at, 'unixepoch') when 'provider' then a.provider when 'session' then k.key
+                when 'model' then coalesce(nullif(a.model, ''), s.model) else '' end as name,
+       count(*), sum(a.status not between 200 and 299 or a.error <> ''), added_up(a.usage), sum(a.cost),
+       sum(a.cost is null and (a.status between 200 and 299
+                           or (a.status = 0 and (a.body is not null or s.state = 'interrupted'))))
+from attempt a join step s on s.id = a.step join session k on k.id = s.session
+where a.started_at >= :since and a.started_at < :until and (:session = '' or k.key = :session)
+  and a.finished_at is not null
+  and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
+                  and p.state in ('rejected', 'expired'))
+group by name order by name;
+
+-- name: spared
+with given as (
+    select v.step, v.at, v.joins + (v.outcome in ('replay', 'joined', 'memo')) as times
+    from served v where v.at >= :since and v.at < :until and v.outcome <> 'carried'
+)
+select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.provider when 'session' then k.key
+                when 'model' then coalesce(nullif(a.model, ''), s.model) else '' end as name,
+       sum(g.times), sum(a.cost * g.times), sum(case when s.state = 'completed' and a.cost is null then g.times end)
+from given g join step s on s.id = g.step join attempt a on a.step = s.id and a.n = s.attempts
+join session k on k.id = s.session
+where g.times > 0 and (:session = '' or k.key = :session)
+group by name order by name;
 
 -- name: session_totals
 select count(*), sum(case when s.state = 'failed' then 1 else 0 end),
