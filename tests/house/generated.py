@@ -28,6 +28,7 @@ _TYPES = {
     "list[str]": "list of texts",
     "str": "text",
     "int": "whole number",
+    "int | None": "whole number",
     "float": "number",
     "float | None": "number",
     "bool": "true or false",

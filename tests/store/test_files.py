@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from agentstate.errors import StoreCorrupt, StoreError, StoreLocked, StoreNewer, StoreReadOnly
-from agentstate.store import lock, sqlite
+from agentstate.store import lock, sqlite, stats_reader
 from agentstate.store.journal import Journal
 from agentstate.store.reader import Reader
 from tests.store.kit import Book, opened

@@ -6,18 +6,12 @@ Invariant: an amount of which a part is unknown says so; names that agents chose
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from agentstate.cli.show import _json, _money, _text
-from agentstate.engine.stats import Row, Stats
-from agentstate.engine.stats import stats as figures
-from agentstate.server.api_stats import stats_view
-from agentstate.settings import load, store_path
-from agentstate.store.reader import Reader
+if TYPE_CHECKING:
+    from agentstate.engine.stats import Row, Stats
 
 Config = Annotated[
     Path | None, typer.Option("--config", help="Settings file; default ./agentstate.toml or the user's.")
@@ -35,6 +29,12 @@ def stats(
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
     """Show calls, replays, tokens, what they cost and what replay saved."""
+    from agentstate.cli.show import _json
+    from agentstate.engine.stats import stats as figures
+    from agentstate.server.api_stats import stats_view
+    from agentstate.settings import load, store_path
+    from agentstate.store.reader import Reader
+
     settings = load(config, {"store": {"url": db}} if db is not None else {})
     reader = Reader(store_path(settings), settings.store.busy_s)
     try:
@@ -48,6 +48,11 @@ def stats(
 
 
 def _print(found: Stats) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from agentstate.cli.show import _text
+
     table = Table(found.by, box=None, pad_edge=False)
     for name in ("calls", "failed", "replays", "input", "cached", "output", "cost", "saved"):
         table.add_column(name, justify="right")
@@ -69,4 +74,6 @@ def _cells(row: Row) -> list[str]:
 
 
 def _amount(known: float, unknown: int) -> str:
+    from agentstate.cli.show import _money
+
     return _money(known) + (f" + ?{unknown}" if unknown else "")

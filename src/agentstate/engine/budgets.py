@@ -167,8 +167,12 @@ def raised(row: ApprovalRow, arguments: Any) -> str:
 
 def _limits(settings: BudgetSettings) -> tuple[Limit, ...]:
     """Those that are set, in the settings' order."""
-    made = (Limit(scope, unit, 0) for scope in Scope for unit in Unit)
-    return tuple(limit._replace(most=most) for limit in made if (most := getattr(settings, limit.name)) is not None)
+    given = (
+        (Scope.SESSION, Unit.USD, settings.session_usd), (Scope.SESSION, Unit.STEPS, settings.session_steps),
+        (Scope.SESSION, Unit.TOKENS, settings.session_tokens), (Scope.DAY, Unit.USD, settings.day_usd),
+        (Scope.DAY, Unit.STEPS, settings.day_steps), (Scope.DAY, Unit.TOKENS, settings.day_tokens),
+    )  # fmt: skip
+    return tuple(Limit(scope, unit, most) for scope, unit, most in given if most is not None)
 
 
 def _figures(ruling: Ruling) -> dict[str, str]:
