@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
+from agentstate.engine.links import Links
+from tests.flow.test_approval_commands import run
 from tests.support import chat
 from tests.support.client import Answer, status_of
 from tests.support.people import Asking, decide, pending
@@ -292,6 +295,32 @@ def test_a_request_that_waits_for_its_approval_uses_nothing_until_it_is_sent(
         [question] = pending(proxy)
         assert (question["kind"], question["step_number"]) == ("budget", 0)
         decide(proxy, question, "APPROVED")
+        assert held.answer().status == 200
+
+
+def test_a_limit_is_raised_from_the_command_line(tmp_path: Path, upstream: Upstream) -> None:
+    with start(tmp_path, upstream, "session_steps = 1") as proxy:
+        ask(proxy, "q")
+        held = asking(proxy, "q1")
+        [question] = pending(proxy)
+        shown = run(proxy, "approvals", question["id"])
+        assert "session s has used 1 steps of 1 steps (budget.session_steps)" in shown
+        assert "is edited by admin" in run(proxy, "approve", question["id"], "--raise", "1")
+        assert held.answer().status == 200
+        assert "budget" in run(proxy, "show", "s")
+
+
+def test_the_page_behind_a_link_raises_a_limit(tmp_path: Path, upstream: Upstream) -> None:
+    with start(tmp_path, upstream, "session_steps = 1") as proxy:
+        ask(proxy, "q")
+        held = asking(proxy, "q1")
+        [question] = pending(proxy)
+        path = f"/approve/{Links(proxy.data, 3600.0).make(question['id'], 'slack-1')}"
+        shown = proxy.client.send("GET", path).body.decode()
+        assert "A budget waits for a decision" in shown and "Or raise the limit" in shown
+        form = urlencode({"action": "EDITED", "arguments": '{"raise": 1}', "digest": question["digest"]}).encode()
+        head = {"content-type": "application/x-www-form-urlencoded"}
+        assert proxy.client.send("POST", path, head, form).status == 303
         assert held.answer().status == 200
 
 

@@ -153,6 +153,22 @@ def test_an_estimate_is_priced_like_an_answer(table: Pricing) -> None:
     assert own.estimated(provider(), "m", 1_000_000, 1_000_000, AT) == 3.0
 
 
+def test_audio_and_searches_are_charged_apart(table: Pricing) -> None:
+    def audio(tokens: int) -> str:
+        details = {"audio_tokens": tokens, "cached_tokens": 0}
+        return json.dumps({"prompt_tokens": 1000, "prompt_tokens_details": details, "completion_tokens": 0})
+
+    spoken, written = (table.cost(provider(), "gpt-audio", audio(count), AT) for count in (1000, 0))
+    assert spoken is not None and written is not None and spoken > 5 * written
+    source = from_settings("anthropic", settings.load(environ={}).providers["anthropic"])
+    usage = {"input_tokens": 10, "output_tokens": 10}
+    plain, searched = (
+        table.cost(source, "claude-sonnet-4-5", json.dumps(usage | more), AT)
+        for more in ({}, {"server_tool_use": {"web_search_requests": 2}})
+    )
+    assert plain is not None and searched == pytest.approx(plain + 2 * 0.01)
+
+
 # --- bugs that others had ---
 
 
