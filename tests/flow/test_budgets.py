@@ -129,6 +129,21 @@ def test_a_further_attempt_of_a_step_counts_no_step_but_its_money(tmp_path: Path
         refused(ask(proxy, "q1", run="r2"))
 
 
+def test_a_further_attempt_that_has_no_room_is_held_like_any_call(tmp_path: Path, upstream: Upstream) -> None:
+    with start(tmp_path, upstream, "session_tokens = 70") as proxy:
+        assert [ask(proxy, f"q{number}").status for number in (1, 2)] == [200, 200]
+        upstream.script = lambda seen: plain(b'{"error": {"message": "busy"}}', 503)
+        assert ask(proxy, "q0").status == 503
+        upstream.reset()
+        assert ask(proxy, "q3").status == 200
+        held = asking(proxy, "q0")
+        [question] = pending(proxy)
+        assert upstream.calls == 1
+        decide(proxy, question, "APPROVED")
+        assert held.answer().status == 200
+        assert ask(proxy, "q0", run="r2").outcome == "replay"
+
+
 # --- at the same time ---
 
 

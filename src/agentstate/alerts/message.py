@@ -129,7 +129,10 @@ def _words(alert: Alert) -> tuple[str, str]:
                 + ("It went on as a fork." if facts.get("policy") == "fork" else "It does not go on by itself."),
             )
         case "budget.reached":
-            return f"Budget reached: {session}", "What the session may cost, or how many steps it may take, is used up."
+            return (
+                f"Budget reached: {session}",
+                "A limit on money, steps or tokens has no room for another call, which was held or denied.",
+            )
         case "provider.down":
             provider = visible(_spelled(facts.get("provider", ""))) or "a provider"
             return f"Provider down: {provider}", "Calls to it fail, and it is left alone for a while."

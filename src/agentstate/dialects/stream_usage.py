@@ -17,7 +17,8 @@ from agentstate.dialects.base import UNREADABLE
 
 _DIALECTS = frozenset({"openai_chat", "openai_completions"})
 _NAME = "stream_options"
-_ASKED = b'{"include_usage":true}'
+_NAMED = _NAME.encode()
+_ADDED = b'"stream_options":{"include_usage":true},'
 _BLANKS = b" \t\r\n"
 _REFUSALS = frozenset({400, 422})  # statuses by which providers say that they do not know an option
 
@@ -27,13 +28,14 @@ def is_uncounted(call: Call) -> bool:
     return call.shape.stream and not call.shape.usage and call.dialect in _DIALECTS
 
 
-def asking(body: bytes) -> bytes:
-    """The request with the option that asks for usage; unchanged where it has no place for one."""
+def asking(body: bytes, call: Call) -> bytes:
+    """The request of a call with the option that asks for usage; unchanged where it has no place for one."""
     start = body.find(b"{") + 1
     if not start or body[: start - 1].strip(_BLANKS) or body[start : start + 64].lstrip(_BLANKS)[:1] != b'"':
         return body
-    added = b'%b"%b":%b,%b' % (body[:start], _NAME.encode(), _ASKED, body[start:])
-    if _NAME.encode() not in body:
+    added = b"".join((body[:start], _ADDED, memoryview(body)[start:]))
+    # Messages may be long, and need not be looked through.
+    if not any(_NAMED in part for part in ((call.before, call.after) if call.before else (body,))):
         return added
     try:
         options = splice.member(body, _NAME)
@@ -47,7 +49,7 @@ def asking(body: bytes) -> bytes:
 
 def was_refused(status: int, body: bytes) -> bool:
     """Whether a provider's error says that it does not take the option."""
-    return status in _REFUSALS and (_NAME.encode() in body or b"include_usage" in body)
+    return status in _REFUSALS and (_NAMED in body or b"include_usage" in body)
 
 
 def without(events: bytes) -> bytes:

@@ -256,7 +256,8 @@ class Answering:
             question = question._replace(body=whole)
         uncounted = b""
         if stream_usage.is_uncounted(asked.call) and self.parts.counts(provider):
-            uncounted, question = question.body, question._replace(body=stream_usage.asking(question.body))
+            uncounted = question.body
+            question = question._replace(body=stream_usage.asking(uncounted, asked.call))
         self.parts.pricing.warm()
         _, opening = self.parts.head(session)
         new = NewStep(

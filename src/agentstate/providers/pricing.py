@@ -70,7 +70,7 @@ class Pricing:
         self._own = OwnPrices(own)
         self._loading: Future[Any] | None = None
         self._factors: dict[tuple[_Key, frozenset[str]], dict[str, Decimal] | None] = {}
-        self._forms: dict[tuple[_Key, _Form], tuple[Decimal, ...] | None] = {}
+        self._forms: dict[tuple[str, str, int, str, str, _Form], tuple[Decimal, ...] | None] = {}
         self._table = ""
         self._models: dict[tuple[str, str], bool] = {}
         self._extractors: dict[str, Any] = {}
@@ -157,17 +157,18 @@ class Pricing:
         values: list[int] = []
         if not isinstance(found, dict):
             return None
-        terms = _Terms(model, at, tier or _word(found.get("service_tier")), _word(found.get("speed")))
+        tier, speed = tier or _word(found.get("service_tier")), _word(found.get("speed"))
         if not _numbers(found, (), paths, values):
-            return self._by_kind(snapshot, source, terms, found)
-        key = ((source.id, terms.key), tuple(paths))
+            return self._by_kind(snapshot, source, _Terms(model, at, tier, speed), found)
+        key = (source.id, model, int(at // 86400), tier, speed, tuple(paths))
         if key not in self._forms:
             if len(self._forms) > _MODELS:
                 self._forms.clear()
+            terms = _Terms(model, at, tier, speed)
             self._forms[key] = self._form_factors(snapshot, source, terms, found, paths, values)
         factors = self._forms[key]
         if factors is None:
-            return self._by_kind(snapshot, source, terms, found)
+            return self._by_kind(snapshot, source, _Terms(model, at, tier, speed), found)
         return float(sum([factor * value for factor, value in zip(factors, values, strict=True)], Decimal(0)))
 
     def _by_kind(self, snapshot: Any, source: PricedProvider, terms: _Terms, usage: Any) -> float | None:

@@ -45,7 +45,7 @@ def usage_event(**more: Any) -> bytes:
 def test_request_asks_for_usage_and_is_the_same_question(body: bytes) -> None:
     call = parsed(body)
     assert stream_usage.is_uncounted(call)
-    asking = stream_usage.asking(body)
+    asking = stream_usage.asking(body, call)
     before, after = json.loads(body), json.loads(asking)
     assert after.pop("stream_options")["include_usage"] is True
     before.pop("stream_options", None)
@@ -56,7 +56,7 @@ def test_request_asks_for_usage_and_is_the_same_question(body: bytes) -> None:
 
 def test_other_options_of_the_stream_stay() -> None:
     body = b'{"stream": true, "stream_options": {"include_obfuscation": false}, "messages": []}'
-    assert json.loads(stream_usage.asking(body))["stream_options"] == {
+    assert json.loads(stream_usage.asking(body, parsed(body)))["stream_options"] == {
         "include_obfuscation": False,
         "include_usage": True,
     }
@@ -64,13 +64,13 @@ def test_other_options_of_the_stream_stay() -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"", b'"stream_options"', b'{"stream_options'])
 def test_what_is_no_request_is_left_as_it_is(body: bytes) -> None:
-    assert stream_usage.asking(body) == body
+    assert stream_usage.asking(body, parsed(b"{}")) == body
 
 
 @given(st.dictionaries(st.text(min_size=1), st.recursive(st.none() | st.text(), st.lists), min_size=1))
 def test_any_object_keeps_all_else_that_it_holds(fields: dict[str, Any]) -> None:
     body = json.dumps({**fields, "stream": True}).encode()
-    after = json.loads(stream_usage.asking(body))
+    after = json.loads(stream_usage.asking(body, parsed(body)))
     after.pop("stream_options")
     assert after == {name: value for name, value in (fields | {"stream": True}).items() if name != "stream_options"}
 
