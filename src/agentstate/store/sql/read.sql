@@ -269,7 +269,7 @@ order by s.number limit :limit;
 select id from step where session = ? and number = ?;
 
 -- name: run_counts
-select v.outcome, count(*), sum(v.joins), sum(a.cost * (v.joins + (v.outcome in ('replay', 'joined', 'memo')))),
+select v.outcome, count(*), sum(v.joins), sum(a.cost * nullif(v.joins + (v.outcome in ('replay', 'joined', 'memo')), 0)),
        sum(case when s.state = 'completed' and a.cost is null then v.joins + (v.outcome in ('replay', 'joined', 'memo')) end)
 from served v join step s on s.id = v.step join attempt a on a.step = s.id and a.n = s.attempts
 where v.run = ? group by v.outcome;
