@@ -107,6 +107,12 @@ class SessionPaused(Refused):
     code = "session_paused"
 
 
+class BudgetExceeded(Refused):
+    """A call for which a budget has no room was not sent."""
+
+    code = "budget_exceeded"
+
+
 class RunDiverged(Refused):
     code = "run_diverged"
 

@@ -64,6 +64,24 @@ class ProviderSettings(_Section):
     max_concurrent: int = Field(
         0, ge=0, description="Most calls at it at a time; others wait, each session in its turn. 0: any number."
     )
+    usage_in_streams: bool = Field(
+        True, description="Ask for the usage of chat streams whose agents do not; what agents are given stays the same."
+    )
+
+
+class PriceSettings(_Section):
+    """What calls of a model cost, in USD per million tokens; the first entry that names a call counts."""
+
+    model: str = Field(min_length=1, description="Model-name pattern, as `llama3*`.")
+    provider: str = Field("", description="Pattern of provider names of the settings; empty: every provider.")
+    input: float = Field(ge=0, allow_inf_nan=False, description="For what the model is given.")
+    output: float = Field(ge=0, allow_inf_nan=False, description="For what it makes, reasoning included.")
+    cache_read: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="For input read from the provider's cache; none: as `input`."
+    )
+    cache_write: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="For input written to it; none: as `input`."
+    )
 
 
 class UpstreamSettings(_Section):
@@ -287,6 +305,27 @@ class ApprovalSettings(_Section):
     )
 
 
+class BudgetSettings(_Section):
+    """Limits on what sessions may use; with none of them, nothing is counted. Replayed answers use nothing."""
+
+    session_usd: float | None = Field(
+        None, gt=0, description="Most money that one session may cost, USD; none: no limit."
+    )
+    session_steps: int | None = Field(None, gt=0, description="Most steps that one session may ask of providers.")
+    session_tokens: int | None = Field(None, gt=0, description="Most tokens that one session may use.")
+    day_usd: float | None = Field(None, gt=0, description="Most money that all sessions may cost in a day (UTC), USD.")
+    day_steps: int | None = Field(None, gt=0, description="Most steps of all sessions in a day.")
+    day_tokens: int | None = Field(None, gt=0, description="Most tokens of all sessions in a day.")
+    repeats: int = Field(
+        0,
+        ge=0,
+        description="How often a run may ask the same, or call a tool, in a row with the same outcome; 0: always.",
+    )
+    at_limit: Literal["hold", "deny"] = Field(
+        "hold", description="At a limit: hold the call until a person raises it or stops, or deny it."
+    )
+
+
 class HintSettings(_Section):
     """Whether a request that names no session is taken for the one that a known client names in a header of its own."""
 
@@ -302,12 +341,13 @@ class SimulateSettings(_Section):
 
 
 def _default_providers() -> dict[str, ProviderSettings]:
-    return {
-        "openai": ProviderSettings(url="https://api.openai.com/v1", dialects=["openai"], key_env=""),  # type: ignore[call-arg]
-        "anthropic": ProviderSettings(url="https://api.anthropic.com", dialects=["anthropic"], key_env=""),  # type: ignore[call-arg]
-        "gemini": ProviderSettings(url="https://generativelanguage.googleapis.com", dialects=["gemini"], key_env=""),  # type: ignore[call-arg]
-        "ollama": ProviderSettings(url="http://localhost:11434/v1", dialects=["ollama", "openai"], key_env=""),  # type: ignore[call-arg]
+    given: dict[str, dict[str, Any]] = {
+        "openai": {"url": "https://api.openai.com/v1", "dialects": ["openai"]},
+        "anthropic": {"url": "https://api.anthropic.com", "dialects": ["anthropic"]},
+        "gemini": {"url": "https://generativelanguage.googleapis.com", "dialects": ["gemini"]},
+        "ollama": {"url": "http://localhost:11434/v1", "dialects": ["ollama", "openai"]},
     }
+    return {name: ProviderSettings(**parts) for name, parts in given.items()}
 
 
 def _default_policies() -> list[PolicySettings]:
@@ -333,6 +373,8 @@ class Settings(_Section):
     policies: list[PolicySettings] = Field(default_factory=_default_policies)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)  # type: ignore[arg-type]
     alerts: list[AlertSettings] = Field(default_factory=list)
+    prices: list[PriceSettings] = Field(default_factory=list)
+    budget: BudgetSettings = Field(default_factory=BudgetSettings)  # type: ignore[arg-type]
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
     simulate: SimulateSettings = Field(default_factory=SimulateSettings)  # type: ignore[arg-type]
 
@@ -342,6 +384,7 @@ _BY_NAME: dict[str, type[BaseModel]] = {"providers": ProviderSettings, "mcp": Mc
 _IN_ORDER: dict[str, type[BaseModel]] = {
     "routes": RouteSettings,
     "shutdowns": ShutdownSettings,
+    "prices": PriceSettings,
     "probes": ProbeSettings,
     "policies": PolicySettings,
     "alerts": AlertSettings,

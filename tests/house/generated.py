@@ -30,6 +30,7 @@ _TYPES = {
     "date": "date",
     "str": "text",
     "int": "whole number",
+    "int | None": "whole number",
     "float": "number",
     "float | None": "number",
     "bool": "true or false",

@@ -27,6 +27,8 @@ ALLOWED = {
     "alerts retry": "the same on the command line",
     "GET /api/approvals/pending": "a route of the first version, kept for its users",
     **{f"retry.{name}": "it says when a failed attempt is tried again, which is what a retry is" for name in RETRY},
+    "[[prices]] cache_read": "the provider's own cache, as every price list calls it",
+    "[[prices]] cache_write": "the same",
     "server.log_level": "the program's own log, not the journal",
     "x-should-retry": "a header that SDKs define",
     "retry-after": "a header that HTTP defines",

@@ -10,12 +10,24 @@ import json
 from pathlib import Path
 from typing import Any
 
+from agentstate import clock
 from agentstate.core import fingerprint
-from agentstate.core.model import Call, Shape, State, ToolCall, Verdict
+from agentstate.core.budget import Amount, Limit, Ruling, Scope, Unit
+from agentstate.core.model import ApprovalKind, Call, OnReject, Shape, State, ToolCall, Verdict
 from agentstate.dialects.openai_chat import OpenAIChat
 from agentstate.dialects.registry import BY_NAME
 from agentstate.store.journal import Journal
-from agentstate.store.rows import Begun, Ending, NewRunRow, NewStep, RunRow, SessionRow
+from agentstate.store.rows import (
+    Begun,
+    Ending,
+    Message,
+    NewApproval,
+    NewRunRow,
+    NewStep,
+    Plan,
+    RunRow,
+    SessionRow,
+)
 
 CHAT = OpenAIChat()
 
@@ -140,3 +152,20 @@ async def delivered(book: Book, run: int, step: int) -> None:
     kept = asyncio.Event()
     book.journal.note_delivered(run, step, kept.set)
     await asyncio.wait_for(kept.wait(), 30)
+
+
+def plan(steps: int = 1000, hold: bool = True, call: Amount = Amount(0.5, 0, 10), **more: Any) -> Plan:  # noqa: B008 - it never changes
+    """Budgets of so many steps for a session, and of plenty of everything else."""
+    limits = (
+        Limit(Scope.SESSION, Unit.STEPS, steps), Limit(Scope.SESSION, Unit.USD, 1e6),
+        Limit(Scope.DAY, Unit.TOKENS, 1e9), Limit(Scope.DAY, Unit.STEPS, 1e6),
+    )  # fmt: skip
+
+    def question(ruling: Ruling, place: int) -> tuple[NewApproval, tuple[Message, ...]]:
+        rule = json.dumps({"limit": ruling.limit})
+        asked = NewApproval(
+            clock.approval_id(), ApprovalKind.BUDGET, b"d", b"{}", OnReject.ERROR, place=place, rule=rule
+        )
+        return asked, ()
+
+    return Plan(limits, call, clock.now(), hold, question, lambda ruling: (), **more)

@@ -12,8 +12,9 @@ from agentstate.engine.approvers import digest
 from agentstate.errors import Conflict, NotFound
 from agentstate.store import audit, doctor
 from agentstate.store.journal import Journal
+from agentstate.store.people_rows import ApproverRow
 from agentstate.store.reader import Reader
-from agentstate.store.rows import ApproverRow, Reopened
+from agentstate.store.rows import Reopened
 from tests.store.kit import opened, parse
 from tests.support.approvals import Held, ask
 

@@ -12,7 +12,7 @@ import pytest
 from agentstate.core.model import ApprovalKind, OnReject, Release, RunState, SessionStatus, Shape, State, Verdict
 from agentstate.store.journal import Journal
 from agentstate.store.rows import Ending, FinishedJob, NewApproval, SessionRow
-from tests.store.kit import Book, call, delivered, key_of
+from tests.store.kit import Book, call, delivered, key_of, plan
 
 PROMPTS = [f"q{n}" for n in range(4)]
 
@@ -80,6 +80,14 @@ async def _refuse(book: Book) -> None:
     await book.journal.refuse_step(ending, Release.ERROR, "{}")
 
 
+async def budgeted(book: Book, steps: int, hold: bool = True) -> Any:
+    return await book.journal.begin_budgeted(book.new(book.row("r2"), call("q3"), hint=8), plan(steps, hold), None)
+
+
+async def _send_budgeted(book: Book, steps: int) -> None:
+    await book.journal.send_budgeted((await _hold(book)).step, book.new(book.row("r2"), call("q3")), plan(steps))
+
+
 WRITES: dict[str, Callable[[Book], Awaitable[Any]]] = {
     "open_session": lambda book: book.journal.open_session(book.key),
     "begin_run": lambda book: book.run("new"),
@@ -96,6 +104,11 @@ WRITES: dict[str, Callable[[Book], Awaitable[Any]]] = {
     "begin_step with carried ones": lambda book: book.ask(book.row("r2"), "q3", carried=(1,)),
     "begin_attempt": _again,
     "end_step": _end,
+    "begin_budgeted": lambda book: budgeted(book, 9),
+    "begin_budgeted that is held": lambda book: budgeted(book, 1),
+    "begin_budgeted that is denied": lambda book: budgeted(book, 1, hold=False),
+    "send_budgeted": lambda book: _send_budgeted(book, 9),
+    "send_budgeted that has no room": lambda book: _send_budgeted(book, 1),
     "hold_step": _hold,
     "send_held": _send_held,
     "refuse_step": _refuse,

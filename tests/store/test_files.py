@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from agentstate.errors import StoreCorrupt, StoreError, StoreLocked, StoreNewer, StoreReadOnly
-from agentstate.store import lock, sqlite
+from agentstate.store import lock, sqlite, stats_reader
 from agentstate.store.journal import Journal
 from agentstate.store.reader import Reader
 from tests.store.kit import Book, opened
@@ -106,6 +106,7 @@ def test_migrations_are_numbered_without_gap() -> None:
 
 def test_every_statement_of_the_package_is_valid_sql(journal: Journal) -> None:
     conn = sqlite3.connect(journal.path)
+    stats_reader.teach(conn)
     for file in ("read.sql", "write.sql"):
         for name, sql in sqlite.named(file).items():
             names = {letter: None for letter in names_of(sql)}

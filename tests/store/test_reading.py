@@ -250,7 +250,7 @@ async def test_the_figures_of_runs_and_sessions_add_up(book: Book) -> None:
     await book.end(again, cost=0.25)
     new = await book.ask(run, "d")
     assert book.read.run_counts(run.id) == {
-        "replay": (1, 1, 0.5, 0), "joined": (1, 0, None, 1), "live": (2, 0, None, 0),
+        "replay": (1, 1, 1.0, 0), "joined": (1, 0, None, 1), "live": (2, 0, None, 0),
     }  # fmt: skip
     assert book.read.run_paid(run.id) == (2, 0.25, 0)
     assert book.read.run_paid(first.id) == (3, 0.5, 1)

@@ -17,6 +17,7 @@ STABLE: dict[str, tuple[int, float | None]] = {
     "conflict": (409, None),
     "refused": (400, None),
     "session_paused": (400, None),
+    "budget_exceeded": (400, None),
     "run_diverged": (400, None),
     "run_fenced": (400, None),
     "approval_unavailable": (400, None),

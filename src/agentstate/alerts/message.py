@@ -138,7 +138,7 @@ def _words(alert: Alert) -> tuple[str, str]:
     match alert.event:
         case event if event in _QUESTIONS and not _is_open(facts):
             return (
-                f"Nothing to decide any more: {tool}",
+                f"Nothing to decide any more: {'a budget' if facts.get('kind') == 'budget' else tool}",
                 f"The approval is {visible(_spelled(facts['state']))} already.",
             )
         case "approval.required":
@@ -157,7 +157,10 @@ def _words(alert: Alert) -> tuple[str, str]:
                 + ("It went on as a fork." if facts.get("policy") == "fork" else "It does not go on by itself."),
             )
         case "budget.reached":
-            return f"Budget reached: {session}", "What the session may cost, or how many steps it may take, is used up."
+            return (
+                f"Budget reached: {session}",
+                "A limit on money, steps or tokens has no room for another call, which was held or denied.",
+            )
         case "provider.down":
             provider = visible(_spelled(facts.get("provider", ""))) or "a provider"
             return f"Provider down: {provider}", "Calls to it fail, and it is left alone for a while."
@@ -183,6 +186,12 @@ def _question(kind: str, tool: str) -> tuple[str, str]:
             )
         case "doubt":
             return f"In doubt: {tool}", _DOUBT
+        case "budget":
+            return (
+                "Approval required: a budget is reached",
+                "An agent's call is kept back. Approve it to let this one call through, reject it to stop the session, "
+                "or open the approval to raise the limit.",
+            )
     return (
         f"Approval required: {tool}",
         "An agent wants to make this call. Nothing of it is released before a person decides.",

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from agentstate.cli.control import Control
 from agentstate.cli.people import Config, Url, all_of, connected, part
+from agentstate.core.budget import RAISE
 from agentstate.core.visible import laid_out, visible
 from agentstate.errors import AgentStateError, BadRequest
 
@@ -92,11 +93,23 @@ def _follow(control: Control, query: dict[str, str], full: bool, as_json: bool) 
         wait(POLL_S)
 
 
-def approve(key: Id, reason: Reason = "", url: Url = None, config: Config = None) -> None:
-    """Approve a held call: it is given to the agent as it is."""
+def approve(
+    key: Id,
+    reason: Reason = "",
+    more: Annotated[
+        float | None,
+        typer.Option("--raise", help="Of a reached budget: raise the limit by so much, instead of once only."),
+    ] = None,
+    url: Url = None,
+    config: Config = None,
+) -> None:
+    """Approve a held call: it is given to the agent as it is. At a budget: let this one call through."""
     control = connected(config, url)
     _refuse_doubt(control, key)
-    _say(_decided(control, key, {"action": "APPROVED", "reason": reason}))
+    decision: dict[str, Any] = (
+        {"action": "APPROVED"} if more is None else {"action": "EDITED", "arguments": {RAISE: more}}
+    )
+    _say(_decided(control, key, {**decision, "reason": reason}))
 
 
 def reject(

@@ -141,10 +141,11 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import alerts, approvals, authority, demo, mcp, policy, run
+    from agentstate.cli import alerts, approvals, authority, demo, mcp, policy, run, stats
 
     app.command("run", context_settings=run.CONTEXT_SETTINGS)(run.command)
     app.command("demo")(demo.command)
+    app.command("stats")(stats.stats)
     for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
         app.command(command.__name__)(command)
     app.add_typer(authority.approvers, name="approvers")

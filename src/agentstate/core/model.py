@@ -167,7 +167,8 @@ class Verdict(NamedTuple):
     the arguments of a tool call, so that they do not parse. ``failed``: the provider ended the answer by saying that it
     failed, and why: the agent is told so in the provider's bytes, but it is no answer.
 
-    ``answer_id``: the name under which the provider holds the answer for later requests; empty: it does not.
+    ``answer_id``: the name under which the provider holds the answer for later requests; empty: it does not. ``tier``:
+    the service tier in which it says that it served the call, where it says so beside the usage.
     """
 
     fault: str = ""
@@ -178,6 +179,7 @@ class Verdict(NamedTuple):
     broken: bool = False
     failed: str = ""
     answer_id: str = ""
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,12 +265,13 @@ class Release(StrEnum):
 
 class ApprovalKind(StrEnum):
     """What a person is asked about: a proposed call, a request before it is sent, a call that seems to have been made
-    already, a call of which it is not known whether it was made."""
+    already, a call of which it is not known whether it was made, a request for which the budget has no room."""
 
     CALL = "call"
     REQUEST = "request"
     DUPLICATE = "duplicate"
     DOUBT = "doubt"
+    BUDGET = "budget"
 
 
 class ApprovalState(StrEnum):

@@ -42,6 +42,7 @@ class _Chunk(msgspec.Struct):
     usage: msgspec.Raw = msgspec.Raw(b"")
     error: msgspec.Raw = msgspec.Raw(b"")
     model: str | None = None
+    service_tier: str | None = None
 
 
 _decode_chunk = msgspec.json.Decoder(_Chunk)
@@ -163,14 +164,13 @@ def custom_arguments(text: str) -> str:
 class StreamGate(sse.Holding):
     """Reads a chat stream event by event; see ``dialects.base.Gate``."""
 
-    __slots__ = ("_calls", "_choices", "_done", "_fault", "_finish", "_messages", "_model", "_seen", "_usage")
+    __slots__ = ("_calls", "_choices", "_done", "_fault", "_finish", "_messages", "_model", "_seen", "_tier", "_usage")
 
     def __init__(self, choices: int = 1) -> None:
         super().__init__()
         self._choices = choices
         self._done = False
-        self._fault = ""
-        self._model = ""
+        self._fault = self._model = self._tier = ""
         self._usage = b""
         self._finish: dict[int, str] = {}
         self._seen: set[int] = set()
@@ -187,7 +187,8 @@ class StreamGate(sse.Holding):
         finish = tuple(self._finish.get(choice, "") for choice in sorted(self._seen))
         unreadable, broken = _unreadable(calls, self._finish)
         fault = self._fault or self._unfinished() or unreadable
-        return Verdict(fault, self._model, self._usage.decode("utf-8", "replace"), calls, finish, broken)
+        usage = self._usage.decode("utf-8", "replace")
+        return Verdict(fault, self._model, usage, calls, finish, broken, tier=self._tier)
 
     def heartbeat(self) -> bytes:
         return sse.KEEP_ALIVE
@@ -221,11 +222,10 @@ class StreamGate(sse.Holding):
                 self._fault or f"the provider broke off: {bytes(chunk.error)[:500].decode('utf-8', 'replace')}"
             )
             return False
-        if chunk.model:
-            self._model = chunk.model
-        if bytes(chunk.usage) not in _NOTHING:
-            self._usage = bytes(chunk.usage)
+        self._model, self._tier = chunk.model or self._model, chunk.service_tier or self._tier
         free = True
+        if bytes(chunk.usage) not in _NOTHING:
+            self._usage, free = bytes(chunk.usage), bool(chunk.choices)  # it may have to be taken out
         for choice in chunk.choices or ():
             free = self._choice(choice) and free
         return free
@@ -355,7 +355,7 @@ def judge_plain(body: bytes) -> Verdict:
         finish[place] = str(choice["finish_reason"])
         message = choice.get("message")
         calls.extend(_with_more(_calls_of(place, message), _calls_of(place, choice.get("delta"))))
-    model, usage = value.get("model"), value.get("usage")
+    model, usage, tier = value.get("model"), value.get("usage"), value.get("service_tier")
     unreadable, broken = _unreadable(tuple(calls), finish)
     return Verdict(
         unreadable,
@@ -364,6 +364,7 @@ def judge_plain(body: bytes) -> Verdict:
         tuple(calls),
         tuple(finish.values()),
         broken,
+        tier=tier if isinstance(tier, str) else "",
     )
 
 

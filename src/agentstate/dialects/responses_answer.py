@@ -51,6 +51,7 @@ class Response(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw(b"")
     incomplete_details: msgspec.Raw = msgspec.Raw(b"")
     store: msgspec.Raw = msgspec.Raw(b"")
+    service_tier: msgspec.Raw = msgspec.Raw(b"")
 
 
 class Event(msgspec.Struct):
@@ -324,7 +325,8 @@ def settled(response: Response, items: Sequence[tuple[int, dict[str, Any]]], sta
     reason = details.get("reason") if isinstance(details, dict) else None
     finish = (reason if isinstance(reason, str) and reason else status,)
     answer_id = text_in(response.id) if kept and not fault and bytes(response.store) != b"false" else ""
-    return Verdict(fault, model, usage, calls, finish, broken, answer_id=answer_id)
+    tier = text_in(response.service_tier)
+    return Verdict(fault, model, usage, calls, finish, broken, answer_id=answer_id, tier=tier)
 
 
 def _usage(response: Response) -> str:

@@ -129,6 +129,27 @@ def appended(body: bytes, name: str, items: Sequence[bytes]) -> bytes:
     return body[: start + 1] + b",".join(parts) + inside[len(kept) :] + body[end - 1 :]
 
 
+def member(body: bytes, name: str) -> bytes | None:
+    """The value of a top-level field of a JSON object as written; ``None``: it has no such field."""
+    text = body.decode("utf-8", "surrogateescape")
+    span = _span(text, name)
+    return None if span is None else text[span[0] : span[1]].encode("utf-8", "surrogateescape")
+
+
+def with_member(body: bytes, name: str, value: bytes) -> bytes:
+    """A JSON object with another value of a top-level field that it has; every other byte stays. Raises ``ValueError``
+    where it has none."""
+    text = body.decode("utf-8", "surrogateescape")
+    span = _span(text, name)
+    if span is None:
+        raise ValueError(f"the request has no field {name!r}")
+    start, end = (
+        text[: span[0]].encode("utf-8", "surrogateescape"),
+        text[span[1] :].encode("utf-8", "surrogateescape"),
+    )
+    return start + value + end
+
+
 def _span(text: str, name: str) -> tuple[int, int] | None:
     """(start, end) of the value of a top-level field, of the last one where several have that name."""
     found = None

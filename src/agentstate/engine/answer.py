@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from agentstate import clock
@@ -27,7 +27,7 @@ from agentstate.core.model import (
     Shape,
 )
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
-from agentstate.dialects import registry
+from agentstate.dialects import registry, stream_usage
 from agentstate.dialects.base import Dialect, check_content_type
 from agentstate.engine import given, invocations, waiting
 from agentstate.engine.attempts import told_detour
@@ -68,6 +68,12 @@ class Asked:
 
     def told(self, outcome: Outcome, step: int, model: str, replayed: bool, match: Match = Match.STRICT) -> Told:
         return Told(outcome, step, self.run.name, model, match, replayed, bool(self.run.siblings), self.run.evidence)
+
+    def told_of(self, live: Live, outcome: Outcome) -> Told:
+        """What is told of a recording, now that it is known who answers."""
+        recording = live.recording
+        told = self.told(outcome, live.number, recording.model or self.call.model, outcome is Outcome.JOINED)
+        return told._replace(detour=recording.detour) if recording.detour else told
 
 
 class Answering:
@@ -206,8 +212,10 @@ class Answering:
             await live.recording.whole()  # committed, but perhaps not on disk yet
         if recorded.finished - recorded.started > 1 and not asked.call.pure:
             await in_order(self.parts, asked.session.id, asked.run.id, recorded)
-        shape = asked_shape(asked.call, recorded)
-        return shape, asked.dialect.convert(recorded.shape, shape, recorded.body)
+        shape, was, body = asked_shape(asked.call, recorded), recorded.shape, recorded.body
+        if was != shape and stream_usage.is_to_put_back(recorded.dialect, was, shape, recorded.usage):
+            was, body = replace(was, usage=True), stream_usage.put_back(body, recorded.usage)
+        return shape, asked.dialect.convert(was, shape, body)
 
     async def _given(self, asked: Asked, decision: Replay, recorded: AnswerRow) -> Answer:
         """A recorded answer that was held: it still is, was refused, or the model is told of the refusal."""
@@ -257,6 +265,10 @@ class Answering:
         kind = registry.provider_kind(request.normal, request.headers)
         provider = self.parts.providers.for_dialect(kind)
         question = forwarded(request, kind, provider)
+        uncounted = b""
+        if stream_usage.is_uncounted(asked.call) and self.parts.counts(provider):
+            uncounted = question.body
+            question = question._replace(body=stream_usage.asking(uncounted, asked.call))
         self.parts.pricing.warm()
         _, opening = self.parts.head(session)
         new = NewStep(
@@ -275,11 +287,11 @@ class Answering:
         begun = None
         if held is not None:
             begun = self.parts.journal.hold_step(new)
-        elif step is None:
+        elif step is None and not self.parts.budgets.on:
             begun = self.parts.journal.begin_step(new, self.parts.floating.alone())
         job = Job(
             self.parts, live, asked.call, asked.dialect, provider, question, new, step, begun,
-            request.drain is not False, place, request,
+            request.drain is not False, place, request, uncounted,
         )  # fmt: skip
         self.parts.tasks.start(f"record a step of {session.key}", record(job))
         return await self._read(asked, live, asked.outcome)
@@ -331,7 +343,7 @@ class Answering:
                 raise recording.error
             # What broke off after its beginning is told as a stream whether or not it is over already.
             if recording.shape == asked.call.shape and (not recording.done or recording.error is not None):
-                headers = live_headers(recording.headers) + _told(asked, live, outcome).headers()
+                headers = live_headers(recording.headers) + asked.told_of(live, outcome).headers()
                 return Answer(
                     recording.status, headers, None, recording, close,
                     lambda error: (recording.failure or asked.dialect.stream_error)(given.as_ours(error)),
@@ -345,7 +357,7 @@ class Answering:
             body = asked.dialect.convert(recording.shape, asked.call.shape, body)
             headers = [pair for pair in headers if pair[0].lower() != "content-type"]
             headers.append(("content-type", asked.dialect.content_type(asked.call.shape)))
-        return Answer(recording.status, headers + _told(asked, live, outcome).headers(), body, close=close)
+        return Answer(recording.status, headers + asked.told_of(live, outcome).headers(), body, close=close)
 
     def _close(self, run: int, step: int, recording: Recording | None, connection: Connection, delivered: bool) -> None:
         """A reader has its last byte, or is gone."""
@@ -380,14 +392,6 @@ class Answering:
                 'RUNNING (or replay.on_divergence = "fork")'
             )
         raise RunDiverged(text, detail=report)
-
-
-def _told(asked: Asked, live: Live, outcome: Outcome) -> Told:
-    """What is told of a recording, now that it is known who answers."""
-    recording = live.recording
-    model = recording.model or asked.call.model
-    told = asked.told(outcome, live.number, model, outcome is Outcome.JOINED)
-    return told._replace(detour=recording.detour) if recording.detour else told
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from agentstate import clock
 from agentstate.core import approval
 from agentstate.core.approval import LINK, Decision, Person, Verdict, Vote
 from agentstate.core.model import Action, ApprovalKind, ToolCall
+from agentstate.engine import budgets
 from agentstate.errors import BadRequest, Conflict, Forbidden, NotFound, Unprocessable
 from agentstate.store.rows import ApprovalRow
 
@@ -68,10 +69,14 @@ class Approvals:
             raise BadRequest(f"the reason has {len(reason)} characters; {MOST_REASON} are taken")
         if fault := approval.fits(row.kind, decision):
             raise Unprocessable(fault)
-        edited = self._edited(row, arguments, person) if decision is Decision.EDITED else ""
-        if row.kind is ApprovalKind.DOUBT and decision is Decision.REUSED:
+        edited = ""
+        if decision is Decision.EDITED and row.kind is ApprovalKind.BUDGET:
+            edited = budgets.raised(row, arguments)
+        elif decision is Decision.EDITED:
+            edited = self._edited(row, arguments, person)
+        elif row.kind is ApprovalKind.DOUBT and decision is Decision.REUSED:
             edited = json.dumps(arguments)  # a call in doubt ran, and this is its result
-        elif decision is not Decision.EDITED and arguments is not None:
+        elif arguments is not None:
             raise Unprocessable("arguments are taken with the action EDITED only; the approval is still pending")
         verdict, done = await self._parts.journal.decide(row.id, Vote(person.name, decision, edited), reason)
         row = self.find(key)
@@ -80,6 +85,8 @@ class Approvals:
             raise Conflict(f"approval {row.id} is {row.state.value} already{by}", detail={"state": row.state.value})
         if done:
             self._parts.gate.look(row.step)
+        if row.kind is ApprovalKind.BUDGET:
+            self._parts.gate.look_again()  # what was raised for one has room for others
         if verdict is Verdict.EXPIRED:
             raise Conflict(f"approval {row.id} has expired", detail={"state": row.state.value})
         return row

@@ -15,8 +15,8 @@ from agentstate import clock
 from agentstate.core import approval
 from agentstate.core.approval import Person, Role
 from agentstate.errors import BadRequest
+from agentstate.store.people_rows import ApproverRow
 from agentstate.store.reader import Reader
-from agentstate.store.rows import ApproverRow
 
 if TYPE_CHECKING:
     from agentstate.engine.core import Parts

@@ -20,7 +20,7 @@ from agentstate.core.model import Verdict
 from agentstate.core.routing import Candidate, Failure, Fault, GiveUp, History, Limits, Next, Planned, Retry
 from agentstate.dialects import faults
 from agentstate.dialects.concealing import scrubbed
-from agentstate.engine import candidates, context, waiting
+from agentstate.engine import candidates, context, costs, waiting
 from agentstate.engine.candidates import Asking, Switch, Unfit
 from agentstate.engine.headers import packed_headers
 from agentstate.engine.request import Request
@@ -228,7 +228,7 @@ def begin(job: Job) -> Course:
     asked = Candidate(job.provider.name, job.call.model)
     planned = Planned()
     # Vectors of another model mean something else, a job stays where it runs, what a person approved is not changed.
-    if not (job.call.pure or job.call.background or waiting.question_of(job) is not None):
+    if not (job.call.pure or job.call.background or not waiting.must_ask(job.parts, job.live.step)):
         planned = job.parts.routes.planned(asked, job.request.fallback)
     acts = faults.acts(job.question.body)
     found = limits(job.parts.settings.retry, job.request)
@@ -299,7 +299,12 @@ async def _go_on(job: Job, failure: Failure, decision: Retry | Next) -> None:
     error = _clean(job, failure.text)[:2000]
     head = scrubbed(packed_headers(job.headers), secrets)
     body = scrubbed(b"".join(job.received), secrets)
-    await journal.end_attempt(Failed(live.step, live.attempt, job.status, head, body, error))
+    found = costs.heard(job)
+    cost, prices = None, ""
+    if found.usage:
+        cost, prices = await costs.priced(job.parts, job.provider, course.at.model, found)
+    spent = (live.session, found.model, found.usage, cost, prices)
+    await journal.end_attempt(Failed(live.step, live.attempt, job.status, head, body, error, *spent))
     job.between = True
     log.info("attempt %d of step %d at %s failed: %s", live.attempt, live.number, course.at, short(failure))
     if isinstance(decision, Retry):
@@ -312,6 +317,7 @@ async def _go_on(job: Job, failure: Failure, decision: Retry | Next) -> None:
     else:
         detour = _switched(job, course, failure, error)
     job.received.clear()
+    job.gate = job.heard = None
     job.size, job.status, job.headers = 0, 0, []
     job.deserted_size = None if job.deserted_size is None else 0
     course.noted = False

@@ -13,6 +13,7 @@ from agentstate.core.branching import lineage
 from agentstate.engine import doubts
 from agentstate.engine.approvals import Approvals
 from agentstate.engine.breakers import Breakers
+from agentstate.engine.budgets import Budgets
 from agentstate.engine.delivery import Delivery
 from agentstate.engine.gate import Gate
 from agentstate.engine.links import Links
@@ -27,7 +28,7 @@ from agentstate.engine.tasks import Tasks
 from agentstate.providers.client import Client, SimulatedClient
 from agentstate.providers.mcp import Servers
 from agentstate.providers.pricing import Pricing
-from agentstate.providers.provider import Registry
+from agentstate.providers.provider import Provider, Registry
 from agentstate.settings import Settings, data_folder, store_path
 from agentstate.store.journal import Journal
 from agentstate.store.rows import SessionRow
@@ -46,7 +47,7 @@ class Parts:
         self.journal = Journal(store_path(settings), settings.store.busy_s)
         self.providers = Registry(settings.providers)
         self.mcp_servers = Servers(settings.mcp)
-        self.pricing = Pricing()
+        self.pricing = Pricing(settings.prices)
         self.presence = Presence()
         self.floating = Floating()
         self.tasks = Tasks()
@@ -61,6 +62,8 @@ class Parts:
         self.queues = queues(settings.providers, settings.upstream.queue_wait_s)
         self.bounded = bool(self.queues) or settings.retry.attempt_timeout_s is not None
         self.gate = Gate(self, Policies(settings.policies))
+        self.budgets = Budgets(self, settings.budget)
+        self.uncounting: set[str] = set()  # providers that have refused to be asked for the usage of streams
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
 
     @cached_property
@@ -85,6 +88,7 @@ class Parts:
         self.breakers.load()
         for warning in self.routes.warnings():
             log.warning("%s", warning)
+        self.budgets.warm()
 
     def reached_at(self, url: str) -> None:
         """The proxy is about to serve at this address: others find it, and people are told from now on."""
@@ -111,6 +115,10 @@ class Parts:
             if made in self.__dict__:
                 await self.__dict__[made].close()
         self.journal.close()
+
+    def counts(self, provider: Provider) -> bool:
+        """Whether a provider may be asked for the usage of streams whose agents do not ask for it."""
+        return provider.usage_in_streams and provider.name not in self.uncounting
 
     def head(self, session: SessionRow) -> tuple[Shown, bytes | None]:
         """The branches that a session shows, and the fingerprint of its first step if it has one."""

@@ -268,6 +268,11 @@ class Gate:
             self.look(step)
         self._parts.floating.decided_any()
 
+    def look_at_requests(self) -> None:
+        """Questions that wait to be sent may have room now."""
+        for event in self.requests.values():
+            event.set()
+
     def look(self, step: int) -> None:
         """Settle a step, if all is decided, in a task of the process."""
         self._parts.floating.decided(step)  # a call of a tool may wait for it

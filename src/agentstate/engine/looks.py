@@ -6,18 +6,17 @@ still under way, for whoever looks and however. What was released is given the s
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentstate import clock
 from agentstate.core.model import Call, Outcome, Release, ToolCall, Verdict
 from agentstate.dialects.base import Dialect
 from agentstate.dialects.concealing import scrubbed
 from agentstate.dialects.lookups import names
 from agentstate.dialects.responses_answer import loaded
+from agentstate.engine import costs
 from agentstate.engine.core import Parts
 from agentstate.engine.gate import Judged
 from agentstate.engine.headers import kept_headers, packed_headers
@@ -106,18 +105,16 @@ async def kept(parts: Parts, job: Followed, seen: Look, keep: bool = True) -> tu
         judged = _judged(parts, job, seen.verdict)
     if not keep:
         return body, judged
-    verdict, cost = seen.verdict, None
+    verdict, cost, prices = seen.verdict, None, ""
     if verdict.usage:
-        if not parts.pricing.ready:
-            await asyncio.wrap_future(parts.pricing.warm())
-        cost = parts.pricing.cost(job.provider, verdict.model or job.call.model, verdict.usage, clock.now())
+        cost, prices = await costs.priced(parts, job.provider, job.call.model, verdict)
     secrets = [*credentials(job.headers), *job.call.secrets]
     head, stored = scrubbed(packed_headers(seen.headers), secrets), scrubbed(body, secrets)
     known = names(job.call.body, job.call.shape, body) if judged.asked else ()
     await parts.journal.finish_job(
         FinishedJob(
             job.session, job.answer_id, seen.status, head, stored, verdict.model, verdict.usage, cost,
-            bool(verdict.failed), verdict.calls, judged.invoked, judged.asked, judged.messages, known,
+            bool(verdict.failed), verdict.calls, judged.invoked, judged.asked, judged.messages, known, prices,
         )
     )  # fmt: skip
     return body, judged

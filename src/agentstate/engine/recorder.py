@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
 from agentstate.core.policy import Place
+from agentstate.dialects import stream_usage
 from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
 from agentstate.dialects.lookups import names
 from agentstate.dialects.preamble import says
-from agentstate.engine import attempts, context, held, jobs, looks, waiting
+from agentstate.engine import attempts, context, costs, finishing, held, jobs, looks, waiting
 from agentstate.engine.candidates import Foreign
 from agentstate.engine.core import Parts
 from agentstate.engine.gate import Judged
@@ -29,7 +30,6 @@ from agentstate.engine.secrets import secrets_of
 from agentstate.engine.state import Live
 from agentstate.errors import (
     AgentStateError,
-    ApprovalUnavailable,
     ShuttingDown,
     UpstreamCut,
     UpstreamFault,
@@ -49,9 +49,11 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 @dataclass(slots=True)
 class Job:
     """What the task works on. ``again``: the step that is tried again; ``begun``: else, the new step on its way into
-    the journal; ``drain``: whether to go on without readers; ``place``: for the policies; ``held``: the step's question
-    waits for a person. ``started``, ``course``, ``detour``, ``foreign``, ``lost``: see ``attempts``; ``between``: one
-    attempt is over, and the next has not begun; ``limit``: of the whole attempt."""
+    the journal; ``drain``: whether to go on without readers; ``place``: for the policies; ``uncounted``: the body as
+    the agent sent it, where the question asks for the stream's usage and the agent does not; ``held``: the step waits
+    for a person; ``heard``: of an answer that came to an end. ``started``, ``course``, ``detour``, ``foreign``,
+    ``lost``: see ``attempts``; ``between``: one attempt is over, and the next has not begun; ``limit``: of the whole
+    attempt."""
 
     parts: Parts
     live: Live
@@ -65,6 +67,7 @@ class Job:
     drain: bool
     place: Place
     request: Request
+    uncounted: bytes = b""
     held: bool = False
     received: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -72,6 +75,8 @@ class Job:
     gave_up: str = ""
     restored: bool = False
     status: int = 0
+    gate: Gate | None = None
+    heard: Verdict | None = None
     headers: Headers = field(default_factory=list)
     started: float = 0.0
     between: bool = False
@@ -118,21 +123,14 @@ async def record(job: Job) -> None:
 
 async def _begin(job: Job) -> None:
     """Commit the question before a byte of it leaves."""
-    journal = job.parts.journal
     if job.begun is not None:
         begun = await job.begun
-        job.held = job.new.asked is not None
+    elif job.again is None:
+        begun = await job.parts.budgets.begin(job, None)
     else:
-        assert job.again is not None
-        state = journal.read.answer(job.again).state
-        if state is State.IN_FLIGHT:  # its end could not be recorded: nobody works on it any more
-            await journal.interrupt_step(job.again)
-            state = State.INTERRUPTED
-        job.held = state is State.HELD
-        if job.held:
-            begun = Begun(job.again, journal.read.answer(job.again).number, 1)
-        else:
-            begun = await journal.begin_attempt(job.again, state, job.new)
+        begun = await waiting.begun_again(job, job.again)
+    if job.begun is None or job.new.asked is not None:
+        job.held = job.parts.journal.read.answer(begun.step).state is State.HELD
     job.parts.floating.begun(job.live, begun.step, begun.number, begun.attempt)
 
 
@@ -186,6 +184,7 @@ async def _plain_end(job: Job, body: bytes) -> None:
         body, verdict = attempts.translated(job, body)
     else:
         verdict = job.dialect.judge(job.call, body)
+    job.heard = verdict
     if verdict.fault:
         raise UpstreamInvalid(f"provider {job.provider.name}: {verdict.fault}")
     if verdict.failed:
@@ -202,7 +201,7 @@ async def _plain_end(job: Job, body: bytes) -> None:
 
 async def _stream(job: Job, reply: Reply) -> None:
     """Show text as it comes; keep back everything from the first finish reason or tool call on."""
-    gate = job.dialect.gate(job.call)
+    gate = job.gate = job.dialect.gate(job.call)
     recording = job.live.recording
     recording.heartbeat = gate.heartbeat
     recording.failure = getattr(gate, "failure", None)
@@ -241,12 +240,14 @@ async def _stream(job: Job, reply: Reply) -> None:
 
 
 async def _stream_end(job: Job, gate: Gate, opening: Opening, shown: int) -> None:
-    verdict = gate.finish()
+    verdict = job.heard = gate.finish()
     if verdict.fault:
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
     if verdict.failed and not shown:
         await attempts.said_failed(job, verdict.failed)
     body = b"".join(job.received)
+    if job.uncounted:
+        body = body[:shown] + stream_usage.without(body[shown:])
     body, held = await _finish(job, body, verdict, job.call.shape, shown)
     if not shown:
         job.live.recording.begin(job.status, job.headers, job.call.shape)
@@ -267,8 +268,11 @@ async def _refusal(job: Job, reply: Reply) -> None:
     if not job.restored:
         lost, sent = job.call.previous, job.question.body
         whole = held.restored(job.parts, job.live.session, lost, sent, reply.status, body)
+    if job.uncounted and job.course is None and stream_usage.was_refused(reply.status, body):
+        job.parts.uncounting.add(job.provider.name)
+        whole, job.uncounted = held.Whole(job.uncounted), b""
     if whole is not None:
-        await _with_transcript(job, whole, body, error)
+        await _with_body(job, whole, body, error)
         return
     body = await attempts.refused(job, body)
     if body.lstrip()[:1] == b"<":
@@ -282,12 +286,14 @@ async def _refusal(job: Job, reply: Reply) -> None:
     job.live.recording.end(body)
 
 
-async def _with_transcript(job: Job, whole: held.Whole, refusal: bytes, error: str) -> None:
-    """Ask again, as a further attempt, with the whole transcript in place of a pointer that the provider has lost."""
+async def _with_body(job: Job, whole: held.Whole, refusal: bytes, error: str) -> None:
+    """Ask again, as a further attempt: with the whole transcript in place of a pointer that the provider has lost, or
+    without an option of ours that it does not take."""
     await _commit(job, State.FAILED, refusal, Verdict(), Shape(), released=False, error=error)
     begun = await job.parts.journal.begin_attempt(job.live.step, State.FAILED, job.new)
     job.live.attempt = begun.attempt
     job.restored = True
+    job.gate = job.heard = None
     job.received.clear()
     job.size = 0
     context.overlay(job, whole)
@@ -299,11 +305,11 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: 
     a decision). One in which the provider says that it failed is given on, less the calls that may not pass, and is a
     failed attempt; one in which it says that it works on a job holds none of them yet."""
     if not all(call.call_id for call in verdict.calls) and (fill := getattr(job.dialect, "filled", None)) is not None:
-        body, verdict = _filled(job, fill(shape, body, clock.call_id), body, verdict, shape)
+        body, verdict = finishing.filled(job, fill(shape, body, clock.call_id), body, verdict, shape)
     state = State.FAILED if verdict.failed else State.COMPLETED
     judged = Judged()
     if state is State.FAILED:  # it does not wait for a person
-        body, verdict = _without_held(job, body, verdict, shape, shown), verdict._replace(calls=())
+        body, verdict = finishing.without_held(job, body, verdict, shape, shown), verdict._replace(calls=())
     else:
         judged = job.parts.gate.judged(
             job.place, job.new.branch, job.new.run, job.live.step, job.dialect, job.call, verdict, job.request.rounds
@@ -328,29 +334,6 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: 
     return body, bool(judged.asked)
 
 
-def _without_held(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: int) -> bytes:
-    """An answer that failed, less the calls that policies do not let pass. Raises ``UpstreamCut`` where they cannot be
-    taken out."""
-    try:
-        amended = job.parts.gate.passed(job.place, job.dialect, job.call, verdict, body, shape)
-        if amended[:shown] != body[:shown]:
-            raise ApprovalUnavailable("what was shown already would change")
-    except ApprovalUnavailable as error:
-        raise UpstreamCut(f"provider {job.provider.name}: {verdict.failed}; the rest is not given: {error}") from error
-    return amended
-
-
-def _filled(job: Job, filled: bytes, body: bytes, verdict: Verdict, shape: Shape) -> tuple[bytes, Verdict]:
-    """The answer with the ids that its provider left out, if it is as good as the one that came."""
-    if shape.stream:
-        gate = job.dialect.gate(job.call)
-        gate.feed(filled)
-        again = gate.finish()
-    else:
-        again = job.dialect.judge(job.call, filled)
-    return (body, verdict) if again.fault else (filled, again)
-
-
 async def _commit(
     job: Job,
     state: State,
@@ -367,17 +350,17 @@ async def _commit(
     secrets = secrets_of(job.question, job.call)
     body, error = scrubbed(body, secrets), scrubbed(error.encode(), secrets).decode("utf-8", "replace")
     head = scrubbed(packed_headers(job.headers), secrets)
-    cost = None
+    cost, prices = None, ""
     if verdict.usage:
-        if not job.parts.pricing.ready:
-            await asyncio.wrap_future(job.parts.pricing.warm())
-        cost = job.parts.pricing.cost(job.provider, verdict.model or job.call.model, verdict.usage, clock.now())
+        cost, prices = await costs.priced(job.parts, job.provider, job.call.model, verdict)
     ending = Ending(
         job.live.session, job.live.step, job.live.attempt, state, job.status, head, body, released, shape, verdict,
         cost, error[:2000], jobs.is_job(job.call, verdict, state), judged.invoked, judged.asked, judged.messages,
-        names(job.call.body, shape, body) if judged.asked else (), job.lost,
+        names(job.call.body, shape, body) if judged.asked else (), job.lost, prices, job.parts.budgets.on,
     )  # fmt: skip
     await job.parts.journal.end_step(ending, job.parts.floating.alone())
+    if job.parts.budgets.on:
+        job.parts.budgets.settled()
 
 
 async def _failed(job: Job, error: AgentStateError) -> None:
@@ -387,7 +370,8 @@ async def _failed(job: Job, error: AgentStateError) -> None:
         if job.between:
             raise error
         job.status = 0
-        await _commit(job, State.FAILED, body, Verdict(), Shape(), released=False, error=f"{error.code}: {error}")
+        told = f"{error.code}: {error}"
+        await _commit(job, State.FAILED, body, costs.heard(job), Shape(), released=False, error=told)
     except AgentStateError as worse:
         if worse is not error:
             log.error("the end of a step could not be recorded: %s", worse)

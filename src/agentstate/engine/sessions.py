@@ -63,9 +63,8 @@ def summary(reader: Reader, run: RunRow) -> RunSummary:
     memo = counts.get("memo", (0, 0, None, 0))
     joined = counts.get("joined", (0, 0, None, 0))
     joins = joined[0] + sum(row[1] for name, row in counts.items() if name in ("live", "diverged"))
-    saved_parts = (replayed, memo, joined)
-    unknown = sum(part[3] for part in saved_parts)
-    saved = sum(part[2] or 0.0 for part in saved_parts)
+    unknown = sum(part[3] for part in counts.values())
+    saved = sum((part[2] or 0.0 for part in counts.values()), 0.0)
     return RunSummary(
         run,
         replayed[0] + memo[0],

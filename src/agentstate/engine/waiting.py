@@ -7,26 +7,43 @@ approval of that very question, and its refusal is its answer for good.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING
 
 from agentstate import clock
+from agentstate.core import budget
 from agentstate.core.model import ApprovalKind, ApprovalState, Release, SessionStatus, Shape, State, Verdict
 from agentstate.dialects import refusal
 from agentstate.dialects.concealing import MARK
+from agentstate.engine import budgets
 from agentstate.engine.reopening import check_shown
 from agentstate.errors import HumanRejection, SessionPaused, ShuttingDown
-from agentstate.store.rows import ApprovalRow, Ending
+from agentstate.store.rows import ApprovalRow, Begun, Ending
 
 if TYPE_CHECKING:
     from agentstate.engine.core import Parts
     from agentstate.engine.recorder import Job
 
 
-def question_of(job: Job) -> ApprovalRow | None:
-    """What is asked about the request of a job's step; ``None``: it needs no approval."""
-    rows = job.parts.journal.read.approvals_of(job.live.step)
-    return next((row for row in rows if row.kind is ApprovalKind.REQUEST), None)
+# What people are asked about a question before it is sent, and what of it keeps it from being sent at all.
+_QUESTIONS = (ApprovalKind.REQUEST, ApprovalKind.BUDGET)
+_REFUSED = (ApprovalState.REJECTED, ApprovalState.EXPIRED)
+
+
+async def begun_again(job: Job, step: int) -> Begun:
+    """Begin a further attempt of a step, or wait on with one that is held."""
+    journal = job.parts.journal
+    found = journal.read.answer(step)
+    state = found.state
+    if state is State.IN_FLIGHT:  # its end could not be recorded: nobody works on it any more
+        await journal.interrupt_step(step)
+        state = State.INTERRUPTED
+    if state is State.HELD:
+        return Begun(step, found.number, 1)
+    if job.parts.budgets.on:
+        return await job.parts.budgets.begin(job, state)
+    return await journal.begin_attempt(step, state, job.new)
 
 
 async def approved(job: Job) -> bool:
@@ -45,23 +62,41 @@ async def approved(job: Job) -> bool:
             if job.parts.closing:
                 recording.fail(ShuttingDown("the proxy is stopping; ask again"))
                 return False
-            question = question_of(job)
-            assert question is not None
-            if question.state is not ApprovalState.PENDING:
-                break
-            await news.wait()
+            rows = [row for row in job.parts.journal.read.approvals_of(step) if row.kind in _QUESTIONS]
+            refused = next((row for row in rows if row.state in _REFUSED), None)
+            if refused is not None:
+                await _refuse(job, refused)
+                return False
+            if not any(row.kind is ApprovalKind.REQUEST and row.state is ApprovalState.PENDING for row in rows):
+                sent = await _sent(job, rows)
+                if sent is not None:
+                    return sent
+            with contextlib.suppress(TimeoutError):  # a budget of the day has room again tomorrow
+                async with asyncio.timeout(budget.until_tomorrow(clock.now())):
+                    await news.wait()
     finally:
         gate.requests.pop(step, None)
-    if question.state is not ApprovalState.APPROVED:
-        await _refuse(job, question)
-        return False
-    session = job.parts.journal.read.session(question.session)
+
+
+async def _sent(job: Job, rows: list[ApprovalRow]) -> bool | None:
+    """Send a question that people have let pass; false: it cannot be sent, and readers are told; ``None``: there is no
+    room in the budget yet."""
+    step, recording = job.live.step, job.live.recording
+    session = job.parts.journal.read.session(job.place.session)
     if session is None or session.status is SessionStatus.PAUSED:
-        recording.fail(SessionPaused(f"session {question.session} is paused; set its status to RUNNING to go on"))
+        recording.fail(SessionPaused(f"session {job.place.session} is paused; set its status to RUNNING to go on"))
         return False
     check_shown(job.parts, session, step)
     _approved_body(job)
-    begun = await job.parts.journal.send_held(step, job.new)
+    if job.parts.budgets.on or any(row.kind is ApprovalKind.BUDGET for row in rows):
+        begun = await job.parts.budgets.send(job)
+        if not isinstance(begun, Begun):
+            if job.parts.budgets.denies(begun):
+                recording.fail(budgets.exceeded(begun, job.place.session))
+                return False
+            return None
+    else:
+        begun = await job.parts.journal.send_held(step, job.new)
     job.live.attempt = begun.attempt
     recording.held = False
     return True

@@ -26,6 +26,7 @@ class Provider:
     version: str
     dialects: tuple[str, ...]
     key_env: str = ""
+    usage_in_streams: bool = True
 
     def url(self, path: str, query: str) -> str:
         """Where a path of the agent goes: its ``/v1`` (absent, once or doubled) becomes this provider's base. A version
@@ -70,15 +71,16 @@ def from_settings(name: str, settings: ProviderSettings) -> Provider:
         raise SettingsError(f"providers.{name}.url must look like https://host/v1, not {settings.url!r}")
     base = f"{url.scheme}://{url.netloc}"
     path = url.path
+    dialects = tuple(settings.dialects)
+    root, version = base, path  # a base of its own shape, such as /v1beta/openai, stands for /v1
     if path in ("", "/v1"):
-        return Provider(name, base, "/v1", tuple(settings.dialects), settings.key_env)
-    if path.endswith("/v1"):
-        return Provider(name, base + path[:-3], "/v1", tuple(settings.dialects), settings.key_env)
-    if tuple(settings.dialects) in _KEY_HEADERS:
+        version = "/v1"
+    elif path.endswith("/v1"):
+        root, version = base + path[:-3], "/v1"
+    elif dialects in _KEY_HEADERS:
         # The clients of these take a base without a version, and so do those who offer the same elsewhere.
-        return Provider(name, base + path, "/v1", tuple(settings.dialects), settings.key_env)
-    # A base of its own shape, such as /v1beta/openai, stands for /v1.
-    return Provider(name, base, path, tuple(settings.dialects), settings.key_env)
+        root, version = base + path, "/v1"
+    return Provider(name, root, version, dialects, settings.key_env, settings.usage_in_streams)
 
 
 class Registry:

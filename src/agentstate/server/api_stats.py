@@ -1,6 +1,7 @@
-"""Owns the route that shows how the providers are: breakers, turns, warnings. Must not hold rules.
+"""Owns the route of the journal's figures and of how the providers are, and how they look as JSON. Must not count.
 
-Invariant: it reads only what the process knows already; showing it costs no provider a call.
+Invariant: money is USD and what is known of it, how much is unknown stands beside it; showing it costs no provider a
+call.
 """
 
 from __future__ import annotations
@@ -13,20 +14,50 @@ from starlette.routing import Route
 
 from agentstate.engine.breakers import Held
 from agentstate.engine.core import Parts
+from agentstate.engine.stats import Row, Stats, stats
 from agentstate.server.routing import Guard, json_answer
 from agentstate.server.views import moment
+
+_QUERY = {"by": "day", "since": "", "until": "", "session": ""}
 
 
 def routes(parts: Parts, guard: Guard) -> list[Route]:
     """``GET /api/stats``."""
 
-    async def stats(request: Request) -> Response:
-        return json_answer(stats_view(parts))
+    async def show(request: Request) -> Response:
+        query = request.query_params
+        wanted = [query.get(name, default) for name, default in _QUERY.items()]
+        figures = await guard.reading(lambda reader: stats_view(stats(reader, *wanted)))
+        return json_answer(figures | providers_view(parts))
 
-    return [Route("/api/stats", guard(stats), methods=["GET"])]
+    return [Route("/api/stats", guard(show), methods=["GET"])]
 
 
-def stats_view(parts: Parts) -> dict[str, Any]:
+def stats_view(found: Stats) -> dict[str, Any]:
+    """``total``, and ``rows`` whose names stand under what they are by."""
+    return {
+        "by": found.by,
+        "total": row_view(found.total),
+        "rows": [{found.by: row.name} | row_view(row) for row in found.rows],
+    }
+
+
+def row_view(row: Row) -> dict[str, Any]:
+    tokens = row.sent.tokens
+    return {
+        "calls": row.sent.calls,
+        "failed": row.sent.failed,
+        "replays": row.spared.replays,
+        "tokens": tokens._asdict() | {"total": tokens.total},
+        "uncounted": row.sent.uncounted,
+        "cost": row.sent.cost,
+        "cost_unknown": row.sent.unpriced,
+        "saved": row.spared.saved,
+        "saved_unknown": row.spared.unpriced,
+    }
+
+
+def providers_view(parts: Parts) -> dict[str, Any]:
     """How the providers are. Times are ISO 8601 in UTC."""
     return {
         "breakers": [breaker_view(held) for held in parts.breakers.shown()],

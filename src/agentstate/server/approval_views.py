@@ -13,8 +13,9 @@ from agentstate.core.model import ApprovalKind
 from agentstate.core.policy import arguments_of
 from agentstate.errors import AgentStateError
 from agentstate.server.views import moment
+from agentstate.store.people_rows import ApproverRow, AuditRow
 from agentstate.store.reader import Reader
-from agentstate.store.rows import ApprovalRow, ApproverRow, AuditRow
+from agentstate.store.rows import ApprovalRow
 
 MOST_PROMPT = 20_000  # characters of the request that stand beside an approval; the step has all of it
 

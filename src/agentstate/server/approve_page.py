@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from agentstate.core.approval import LINK, Decision, Person, Role, fits, may_decide
+from agentstate.core.budget import RAISE
 from agentstate.core.model import ApprovalKind, ApprovalState
 from agentstate.core.policy import arguments_of
 from agentstate.core.visible import laid_out, visible
@@ -52,7 +53,9 @@ _HEADERS = {
     "x-frame-options": "DENY",
     "x-robots-tag": "noindex",
 }
-_EDITABLE = (ApprovalKind.CALL, ApprovalKind.DUPLICATE)
+_EDITABLE = (ApprovalKind.CALL, ApprovalKind.DUPLICATE, ApprovalKind.BUDGET)
+
+_BY = json.dumps({RAISE: 1})
 
 
 class ApprovePage:
@@ -110,8 +113,9 @@ class ApprovePage:
             body += _said(f"This link may not decide it: it asks for {', '.join(row.approvers)}.")
         else:
             body += _forms(row, given or {})
-        title = f"{row.tool or 'A request'} waits for a decision" if row.state is ApprovalState.PENDING else row.tool
-        return _page(title or "A request", body, error.status if error is not None else 200)
+        what = row.tool or ("A budget" if row.kind is ApprovalKind.BUDGET else "A request")
+        title = f"{what} waits for a decision" if row.state is ApprovalState.PENDING else what
+        return _page(title, body, error.status if error is not None else 200)
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -182,7 +186,8 @@ def _facts(row: ApprovalRow, votes: list[str]) -> str:
 
 def _arguments(row: ApprovalRow) -> str:
     text, note = laid_out(row.arguments)
-    what = "The request, in full" if row.kind is ApprovalKind.REQUEST else "Arguments, in full"
+    whats = {ApprovalKind.REQUEST: "The request, in full", ApprovalKind.BUDGET: "What it is about"}
+    what = whats.get(row.kind, "Arguments, in full")
     said = _said(f"They are shown to the letter: {note}.") if note else ""
     shown = f"<h2>{what}</h2>{said}<pre dir=ltr>{escape(text)}</pre>"
     if row.effective:
@@ -211,6 +216,8 @@ def _forms(row: ApprovalRow, given: dict[str, str]) -> str:
     if row.kind not in _EDITABLE or fault:
         return forms
     text = json.dumps(proposed, indent=2, ensure_ascii=False)
+    if row.kind is ApprovalKind.BUDGET:
+        return forms + _raise(digest, reason, given)
     if visible(text) != text:  # what cannot be seen stands in the text field as an escape
         text = json.dumps(proposed, indent=2)
     return forms + (
@@ -233,4 +240,14 @@ def _doubt(digest: str, reason: str, given: dict[str, str]) -> str:
         f"<h2>It did not</h2><form method=post>{digest}{reason}"
         "<button class=yes name=action value=APPROVED>It did not run: send it again</button>"
         "<button class=no name=action value=REJECTED>Give it up</button></form>"
+    )
+
+
+def _raise(digest: str, reason: str, given: dict[str, str]) -> str:
+    """The other ways to answer a question about a budget, in words."""
+    return (
+        "<p>Approve lets this one call through; Reject refuses it and pauses the session.</p>"
+        f"<h2>Or raise the limit</h2><form method=post>{digest}<label>By how much, in the limit's own unit"
+        f"<textarea class=short name=arguments spellcheck=false>\n{escape(given.get('arguments', _BY))}</textarea>"
+        f"</label>{reason}<button name=action value=EDITED>Raise it and go on</button></form>"
     )

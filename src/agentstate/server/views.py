@@ -165,6 +165,7 @@ def step_view(
         "proposed": None,
         "release": None,
         "token_cost": step.cost,
+        "prices": step.prices or None,
         "latency": round(ended - step.started_at, 6) if ended is not None else None,
         "created_at": moment(step.created_at),
         "state": step.state.value,

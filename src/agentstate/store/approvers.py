@@ -10,7 +10,7 @@ import sqlite3
 from agentstate import clock
 from agentstate.errors import Conflict, NotFound
 from agentstate.store import decisions
-from agentstate.store.rows import ApproverRow
+from agentstate.store.people_rows import ApproverRow
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")

@@ -15,8 +15,9 @@ from agentstate.core.approval import Decision, state_of
 from agentstate.core.model import ApprovalState
 from agentstate.errors import AgentStateError
 from agentstate.store.decisions import AUDIT_HEAD, audit_seal, spelled_head
+from agentstate.store.people_rows import AuditRow
 from agentstate.store.reader import Reader
-from agentstate.store.rows import ApprovalRow, AuditRow
+from agentstate.store.rows import ApprovalRow
 
 _OF_APPROVALS = frozenset(
     {"approval.asked", "approval.denied", "approval.decided", "approval.expired", "approval.reopened"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from agentstate.core.budget import Scope, Used
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
@@ -20,6 +21,7 @@ class Counters:
         self._sessions: dict[int, list[int]] = {}
         self.nodes: dict[bytes, int] = {}
         self.bodies: dict[bytes, int] = {}
+        self.spent: dict[tuple[Scope, int], Used] = {}  # by session or day, see ``budgets``
 
     def forget(self) -> None:
         """A transaction was rolled back."""
@@ -27,6 +29,7 @@ class Counters:
         self._sessions.clear()
         self.nodes.clear()
         self.bodies.clear()
+        self.spent.clear()
 
     def _last(self, conn: sqlite3.Connection) -> list[int]:
         if self._ids is None:

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 
 from agentstate.core import approval
 from agentstate.core.approval import Vote
+from agentstate.core.model import ApprovalKind
 from agentstate.store import approvers, decisions
 from agentstate.store.counters import Counters
+from agentstate.store.facts import Facts
 from agentstate.store.outgoing import Outgoing
+from agentstate.store.people_rows import ApproverRow
 from agentstate.store.reader import Reader
-from agentstate.store.rows import ApproverRow, Released, Reopened, SessionRow
+from agentstate.store.rows import Released, Reopened, SessionRow
 
 
 class Deciding(Outgoing):
@@ -22,14 +25,23 @@ class Deciding(Outgoing):
 
     _counters: Counters
     read: Reader
+    facts: Facts
 
     async def decide(self, key: str, vote: Vote, reason: str) -> tuple[approval.Verdict, bool]:
         """Count what a person says about an approval: (what that came to, whether nothing of its step is pending).
 
         The row itself says what was decided. Raises ``NotFound``."""
         return await self._write(
-            "decide", lambda conn: decisions.decide(conn, self._counters, self.read, key, vote, reason)
+            "decide",
+            lambda conn: decisions.decide(conn, self._counters, self.read, key, vote, reason),
+            then=lambda: self._decided(key),
         )
+
+    def _decided(self, key: str) -> None:
+        """A stop at a budget pauses the session, whose row is kept in memory."""
+        row = self.read.approval(key)
+        if row is not None and row.kind is ApprovalKind.BUDGET:
+            self.facts.forget_session(row.session_id)
 
     async def expire(self, keys: Sequence[str]) -> None:
         """The time of pending approvals is over: they are refused."""

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from agentstate.core import policy
 from agentstate.core.approval import Role
 from agentstate.core.model import ApprovalKind, ApprovalState, OnReject, Release
-from agentstate.store.rows import ApprovalRow, ApproverRow, AuditRow, InvocationRow, SessionRow
+from agentstate.store.people_rows import ApproverRow, AuditRow
+from agentstate.store.rows import ApprovalRow, InvocationRow, SessionRow
 
 
 def _approver(row: Any) -> ApproverRow:
@@ -154,6 +155,16 @@ class DecisionReader:
         """By call id: (step, choice, place) of the last call of that id that the run was given and has no result."""
         values = {"session": session, "run": run, "ids": json.dumps(list(ids))}
         return {row[0]: (row[1], row[2], row[3]) for row in self._all("open_invocations", values)}
+
+    def answered(self, run: int, fingerprint: bytes, limit: int) -> list[int]:
+        """The last steps of the run with that fingerprint that were answered, newest first."""
+        return [row[0] for row in self._all("answered", (run, fingerprint, run, limit))]
+
+    def last_calls(self, run: int, limit: int, after: int) -> list[tuple[int, bytes, int | None]]:
+        """(step, digest, content of the result, ``None``: there is none yet) of the last calls that the run was given
+        in steps after that one, newest first. Equal contents are one."""
+        values = {"run": run, "limit": limit, "after": after}
+        return [(row[0], bytes(row[1]), row[2]) for row in self._all("last_calls", values)]
 
     def made_before(self, session: SessionRow, run: int, digest: bytes) -> tuple[int, str] | None:
         """(step number, result) of an equal call that was made elsewhere in this generation of the session: in a step

@@ -16,12 +16,12 @@ from typing import Any
 from agentstate import clock
 from agentstate.core import approval, lifecycle
 from agentstate.core.approval import Decision, Vote
-from agentstate.core.model import ApprovalState, SessionStatus
+from agentstate.core.model import ApprovalKind, ApprovalState, SessionStatus
 from agentstate.errors import NotFound
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
 from agentstate.store.reader import Reader
-from agentstate.store.rows import Invoked, Message, NewApproval, Released, Reopened, SessionRow
+from agentstate.store.rows import ApprovalRow, Invoked, Message, NewApproval, Released, Reopened, SessionRow
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
@@ -148,7 +148,17 @@ def decide(
                 "id": key, "state": state.value, "effective": edited, "by": vote.approver, "reason": reason, "now": now,
             }  # fmt: skip
             conn.execute(_SQL["decide"], values)
+            if row.kind is ApprovalKind.BUDGET:
+                _decided_budget(conn, counters, row, state)
     return verdict, conn.execute(_SQL["pending_of"], (row.step,)).fetchone() is None
+
+
+def _decided_budget(conn: sqlite3.Connection, counters: Counters, row: ApprovalRow, state: ApprovalState) -> None:
+    """A limit was raised, for one call or by an amount; or the session is stopped, until somebody lets it go on."""
+    counters.spent.clear()
+    if state is ApprovalState.REJECTED:
+        note = json.dumps({"reason": "budget", "text": f"approval {row.id} stopped it at its budget"})
+        set_status(conn, row.session_id, SessionStatus.PAUSED, note, ())
 
 
 def expire(conn: sqlite3.Connection, key: str, reason: str = "nobody decided in time") -> None:

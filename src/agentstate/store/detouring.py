@@ -56,10 +56,12 @@ def _end_attempt(conn: sqlite3.Connection, counters: Counters, failed: Failed) -
     values = {
         "step": failed.step, "n": failed.attempt, "status": failed.status, "head": bytes([codec]) + head,
         "body": bodies.put_body(conn, counters, failed.body) if failed.body else None, "error": failed.error,
-        "now": clock.now(),
+        "now": clock.now(), "model": failed.model, "usage": failed.usage, "cost": failed.cost, "prices": failed.prices,
     }  # fmt: skip
     if conn.execute(_SQL["end_attempt"], values).fetchone() is None:
         raise StepTaken("the step is not in flight any more; ask again")
+    if failed.usage:
+        counters.spent.clear()  # it counts, and is read again when it is needed
 
 
 def _next_attempt(conn: sqlite3.Connection, step: int, attempt: int, new: NewStep, detour: Detour) -> Begun:
@@ -69,6 +71,7 @@ def _next_attempt(conn: sqlite3.Connection, step: int, attempt: int, new: NewSte
     n, number = row
     sent = {"step": step, "n": n, "run": new.run, "provider": new.provider, "now": clock.now()}
     conn.execute(_SQL["add_attempt"], sent)
+    conn.execute(_SQL["carry_reservation"], {"step": step, "n": n})
     values = {"step": step, "n": n, "why": detour.why, "candidate": detour.candidate, "lost": json.dumps(detour.lost)}
     conn.execute(_SQL["add_detour"], values)
     return Begun(step, number, n)

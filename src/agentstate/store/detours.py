@@ -15,7 +15,8 @@ from agentstate.core.model import BreakerState
 
 class Failed(NamedTuple):
     """An attempt that failed and is followed by another one of the same step. ``status``: 0 where no answer came;
-    ``head``, ``body``: what was received."""
+    ``head``, ``body``: what was received; ``model``, ``usage``, ``cost`` (USD), ``prices``: what it said that it used,
+    and what that cost, see ``rows.Ending``; ``session``: whose step it is."""
 
     step: int
     attempt: int
@@ -23,6 +24,11 @@ class Failed(NamedTuple):
     head: bytes
     body: bytes
     error: str
+    session: int = 0
+    model: str = ""
+    usage: str = ""
+    cost: float | None = None
+    prices: str = ""
 
 
 class Detour(NamedTuple):

@@ -19,9 +19,10 @@ from typing import Any, TypeVar
 from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.branching import lineage
+from agentstate.core.budget import Ruling
 from agentstate.core.model import Release, RunState, SessionStatus, State
 from agentstate.errors import Conflict, StoreError, StoreReadOnly
-from agentstate.store import decisions, transactions
+from agentstate.store import budgets, decisions, reserving, transactions
 from agentstate.store.counters import Counters
 from agentstate.store.deciding import Deciding
 from agentstate.store.detouring import Detouring
@@ -36,6 +37,7 @@ from agentstate.store.rows import (
     Message,
     NewRunRow,
     NewStep,
+    Plan,
     SessionRow,
 )
 from agentstate.store.sqlite import named
@@ -245,6 +247,33 @@ class Journal(Effects, Deciding, Detouring):
             size=len(new.call.body),
         )
 
+    async def begin_budgeted(self, new: NewStep, plan: Plan, again: tuple[int, State] | None) -> Begun | Ruling:
+        """A question is about to be sent, as a step of its own or as a further attempt of ``again``, and what it may
+        cost is reserved. Where the budgets do not let it: it is held, or what stands in its way. People are told of it
+        by a message whose delivery puts all of it on disk first."""
+        return await self._write(
+            "begin_budgeted",
+            lambda conn: budgets.begin(conn, self._counters, new, plan, again),
+            durable=False,
+            then=lambda: self._budgeted(new),
+            size=len(new.call.body),
+        )
+
+    async def send_budgeted(self, step: int, new: NewStep, plan: Plan) -> Begun | Ruling:
+        """A question that waited is about to be sent, if the budgets let it now; else what stands in its way. Raises
+        ``StepTaken`` when its state has changed."""
+        return await self._write(
+            "send_budgeted",
+            lambda conn: budgets.send(conn, self._counters, new, plan, step),
+            durable=False,
+            then=lambda: self._budgeted(new),
+        )
+
+    def _budgeted(self, new: NewStep) -> None:
+        """Whatever it came to: a step has begun, or people are told."""
+        self._began(new)
+        self.posted()
+
     def _began(self, new: NewStep) -> None:
         self.facts.begun(new.branch, new.fingerprint.key)
         if new.hint is not None:
@@ -313,6 +342,7 @@ class Journal(Effects, Deciding, Detouring):
         """A step whose end could not be recorded is not in flight any more."""
 
         def work(conn: sqlite3.Connection) -> None:
+            reserving.forget(conn, self._counters, step)
             conn.execute(_SQL["interrupt_attempt"], {"step": step, "now": clock.now()})
             conn.execute(_SQL["interrupt_step"], {"step": step})
 

@@ -24,11 +24,12 @@ from agentstate.store.effect_reader import EffectReader
 from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
+from agentstate.store.stats_reader import StatsReader
 
 Lineage = Sequence[tuple[int, int]]
 
 
-class Reader(EffectReader, OutboxReader, DetourReader):
+class Reader(EffectReader, OutboxReader, DetourReader, StatsReader):
     """One read connection; use it in one thread at a time.
 
     ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is
@@ -278,7 +279,8 @@ class Reader(EffectReader, OutboxReader, DetourReader):
         return None if row is None else int(row[0])
 
     def run_counts(self, run: int) -> dict[str, tuple[int, int, float | None, int]]:
-        """By outcome: (steps, handed out again, recorded cost in USD of replayed ones, of how many it is unknown)."""
+        """By outcome: (steps, handed out again, cost in USD of the calls that were not made for it, of how many it is
+        unknown)."""
         return {row[0]: (row[1], row[2] or 0, row[3], row[4] or 0) for row in self._all("run_counts", (run,))}
 
     def run_paid(self, run: int) -> tuple[int, float | None, int]:
@@ -328,6 +330,6 @@ def _run(row: Any) -> RunRow:
 
 def _step(row: Any) -> StepRow:
     fields: tuple[Any, ...] = (
-        *row[:5], State(row[5]), *row[6:9], shape_of(row[9]), *row[10:21], row[21] is not None, row[22],
+        *row[:5], State(row[5]), *row[6:9], shape_of(row[9]), *row[10:21], row[21] is not None, *row[22:],
     )  # fmt: skip
     return StepRow(*fields)

@@ -5,11 +5,12 @@ Invariant: times are seconds since the epoch; ``started``/``finished`` of steps 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentstate.core.approval import Role
 from agentstate.core.branching import Branch
+from agentstate.core.budget import Amount, Limit, Ruling
 from agentstate.core.model import (
     ApprovalKind,
     ApprovalState,
@@ -137,6 +138,25 @@ class Reopened(NamedTuple):
     messages: tuple[Message, ...] = ()
 
 
+class Plan(NamedTuple):
+    """What the budgets in force mean for one call. ``call``: what it may take at most; ``at``: when it is asked;
+    ``hold``: at a limit a person is asked, else the call is denied; ``patient``: see ``core.budget.decide``;
+    ``repeated``: it asks the same once too often.
+
+    ``question(ruling, place)``: what a person is asked, with the messages that tell of it; ``told(ruling)``: the
+    messages that a limit is reached. Both are called in the writer's transaction, and only at a limit.
+    """
+
+    limits: tuple[Limit, ...]
+    call: Amount
+    at: float
+    hold: bool
+    question: Callable[[Ruling, int], tuple[NewApproval, tuple[Message, ...]]]
+    told: Callable[[Ruling], tuple[Message, ...]]
+    patient: bool = True
+    repeated: Ruling | None = None
+
+
 class Message(NamedTuple):
     """A message for one target's outbox. ``alert``: the message's id, equal for all targets; ``payload``: JSON."""
 
@@ -208,7 +228,8 @@ class Ending(NamedTuple):
     """How an attempt ended. ``body``: the bytes received; ``released``: they are what agents are given, unless a
     release says otherwise; ``job``: they say that the provider works on the answer. ``asked``: what people must decide
     before anything of it is given; ``names``: under which the provider keeps it then; ``lost``: what was lost in its
-    translation."""
+    translation. ``cost``: USD, ``None``: unknown; ``prices``: whose, see the journal's schema. ``budgeted``: budgets
+    are in force, and something may be reserved for it."""
 
     session: int
     step: int
@@ -228,6 +249,8 @@ class Ending(NamedTuple):
     messages: tuple[Message, ...] = ()
     names: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    prices: str = ""
+    budgeted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +271,7 @@ class FinishedJob:
     asked: tuple[NewApproval, ...] = ()
     messages: tuple[Message, ...] = ()
     names: tuple[str, ...] = ()
+    prices: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +345,7 @@ class StepRow:
     finished_at: float | None
     has_body: bool
     provider: str
+    prices: str
 
 
 def shape_of(code: int) -> Shape:
@@ -359,30 +384,6 @@ class ApprovalRow(NamedTuple):
     created_at: float
     expires_at: float | None
     decided_at: float | None
-
-
-class ApproverRow(NamedTuple):
-    """Somebody who may use the control plane. ``token``: the sha256 of theirs; ``slack``, ``discord``: their user id
-    there, empty: none."""
-
-    name: str
-    role: Role
-    token: bytes
-    slack: str
-    discord: str
-    created_at: float
-    disabled_at: float | None
-
-
-class AuditRow(NamedTuple):
-    id: int
-    at: float
-    actor: str
-    action: str
-    subject: str
-    detail: str
-    previous: bytes
-    hash: bytes
 
 
 class InvocationRow(NamedTuple):

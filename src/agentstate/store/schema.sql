@@ -91,6 +91,7 @@ create table step (
 ) strict;
 create index step_fingerprint on step (branch, fingerprint);
 
+-- prices: whose prices its cost was computed with, with the version of their table; empty where the cost is unknown.
 create table attempt (
     step        integer not null,
     n           integer not null,                  -- from 1
@@ -106,9 +107,11 @@ create table attempt (
     error       text    not null default '',
     broken      integer not null default 0,
     started_at  real    not null,
-    finished_at real,
+    finished_at real, prices text not null default '',
     primary key (step, n)
 ) strict, without rowid;
+
+create index attempt_again on attempt (started_at) where n > 1;
 
 create table served (
     run         integer not null,
@@ -303,6 +306,24 @@ create table breaker (                             -- of a provider's model that
     primary key (provider, model)
 ) strict, without rowid;
 
+create table reservation (                         -- what calls in flight may cost at most, until they have ended
+    step        integer not null,
+    n           integer not null,                  -- the attempt
+    session     integer not null,
+    day         integer not null,                  -- days (UTC) since the epoch
+    usd         real    not null,
+    tokens      integer not null,
+    primary key (step, n)
+) strict, without rowid;
+
+create table reached (                             -- limits that people were told of
+    name        text    not null,                  -- session_usd, day_steps, ...
+    which       integer not null,                  -- the session, or the day
+    most        real    not null,                  -- the limit as it was then
+    at          real    not null,
+    primary key (name, which, most)
+) strict, without rowid;
+
 -- Facts that concern several tables are written as one row of a view, so that each is one call into SQLite: the writer
 -- shares the interpreter with the event loop, and every call is a chance to wait for it.
 
@@ -343,7 +364,7 @@ create trigger end_step_insert instead of insert on end_step begin
     update session set clock = new.finished, updated_at = new.finished_at where id = new.session;
     update attempt set status = new.status, head = new.head, body = (select id from blob where hash = new.hash),
                        released = new.released, model = new.model, usage = new.usage, cost = new.cost,
-                       error = new.error, broken = new.broken, finished_at = new.finished_at
+                       prices = new.prices, error = new.error, broken = new.broken, finished_at = new.finished_at
         where step = new.step and n = new.n;
     update step set state = new.state, finished = new.finished, stream = new.stream where id = new.step;
 end;

@@ -12,7 +12,7 @@ from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.model import Release, RunState, State
 from agentstate.errors import StepTaken
-from agentstate.store import bodies, decisions, detouring
+from agentstate.store import bodies, decisions, detouring, reserving
 from agentstate.store.counters import Counters
 from agentstate.store.rows import Begun, Ending, FinishedJob, NewStep, shape_code
 from agentstate.store.sqlite import named
@@ -40,6 +40,7 @@ def recover(conn: sqlite3.Connection) -> None:
     remember_boot(conn, boot)
     conn.execute(_SQL["interrupt_attempts"], {"now": now})
     conn.execute(_SQL["interrupt_steps"])
+    conn.execute(_SQL["drop_all_reservations"])
 
 
 def remember_boot(conn: sqlite3.Connection, boot: str) -> None:
@@ -125,9 +126,9 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
             _SQL["end_step"],
             (
                 ending.step, ending.attempt, ending.status, bytes([codec]) + head, int(ending.released), verdict.model,
-                verdict.usage, ending.cost, ending.error, int(verdict.broken), clock.now(), ending.session,
-                ending.state.value, shape_code(ending.shape), counters.tick(conn, ending.session), key, body_codec,
-                len(ending.body), body,
+                verdict.usage, ending.cost, ending.prices, ending.error, int(verdict.broken), clock.now(),
+                ending.session, ending.state.value, shape_code(ending.shape), counters.tick(conn, ending.session), key,
+                body_codec, len(ending.body), body,
             ),
         )  # fmt: skip
     except sqlite3.IntegrityError as error:
@@ -135,6 +136,8 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
     decisions.tell(conn, ending.messages, clock.now())
     if ending.lost:
         detouring.set_lost(conn, ending.step, ending.attempt, ending.lost)
+    if ending.budgeted:
+        reserving.settle(conn, counters, ending)
     if ending.state is not State.COMPLETED:
         return
     if verdict.answer_id:
@@ -200,7 +203,9 @@ def finish_job(conn: sqlite3.Connection, counters: Counters, job: FinishedJob) -
     if row is None:
         return
     step = row[0]
-    conn.execute(_SQL["price_job"], {"step": step, "model": job.model, "usage": job.usage, "cost": job.cost})
+    price = {"step": step, "model": job.model, "usage": job.usage, "cost": job.cost, "prices": job.prices}
+    conn.execute(_SQL["price_job"], price)
+    counters.spent.clear()
     if job.failed:  # a later run asks anew, as after any failed attempt
         conn.execute(_SQL["fail_job"], {"step": step})
         return

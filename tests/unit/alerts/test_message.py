@@ -36,12 +36,13 @@ def test_every_event_of_the_settings_has_words_of_its_own(event: str) -> None:
     assert said.data["session"] == "invoice-4711" and FACTS[event].items() <= said.data.items()
 
 
-@pytest.mark.parametrize("kind", ["call", "request", "duplicate", "doubt"])
+@pytest.mark.parametrize("kind", ["call", "request", "duplicate", "doubt", "budget"])
 def test_each_kind_of_question_has_words_of_its_own(kind: str) -> None:
     texts = {
-        one: compose(alert("approval.required", kind=one)).text for one in ("call", "request", "duplicate", "doubt")
+        one: compose(alert("approval.required", kind=one)).text
+        for one in ("call", "request", "duplicate", "doubt", "budget")
     }
-    assert len(set(texts.values())) == 4
+    assert len(set(texts.values())) == 5
     assert texts[kind]
 
 

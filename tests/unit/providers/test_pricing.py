@@ -36,7 +36,7 @@ def _exact(prices: Pricing, provider: Provider, model: str, usage: dict[str, Any
     source = prices._source(snapshot, provider)
     assert source is not None
     counts = pricing._counts(source, model, usage)
-    return None if counts is None else prices._ask(snapshot, source, model, counts, AT)
+    return None if counts is None else prices._ask(snapshot, source, pricing._Terms(model, AT), counts)
 
 
 @st.composite

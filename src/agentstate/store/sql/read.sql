@@ -220,6 +220,14 @@ from invocation i join call c on c.step = i.step and c.choice = i.choice and c.p
 join blob a on a.id = i.arguments left join blob r on r.id = i.result
 where i.step in (select value from json_each(:steps)) order by i.step, i.choice, i.place;
 
+-- name: answered
+select id from step where run = ? and fingerprint = ? and state = 'completed' and session = (select session from run where id = ?)
+order by number desc limit ?;
+
+-- name: last_calls
+select i.step, i.digest, i.result from invocation i join served v on v.step = i.step
+where v.run = :run and i.step > :after order by i.step desc, i.choice, i.place limit :limit;
+
 -- name: next_message
 select id, alert, target, event, session, subject, payload, attempts, created_at, next_at, delivered_at, dead_at, error
 from outbox where target = ? and delivered_at is null and dead_at is null order by id limit 1;
@@ -274,7 +282,8 @@ select b.codec, b.size, b.data from up join blob b on b.id = up.blob order by up
 
 -- name: steps
 select s.id, s.number, s.branch, s.run, s.kind, s.state, s.dialect, s.path, s.model, s.stream, s.fingerprint, s.attempts,
-       s.created_at, s.hint, a.status, a.model, a.usage, a.cost, a.error, a.started_at, a.finished_at, a.body, a.provider
+       s.created_at, s.hint, a.status, a.model, a.usage, a.cost, a.error, a.started_at, a.finished_at, a.body, a.provider,
+       a.prices
 from step s join attempt a on a.step = s.id and a.n = s.attempts
 where s.session = :session and s.number >= :from and s.number <= :upto
 order by s.number limit :limit;
@@ -283,14 +292,40 @@ order by s.number limit :limit;
 select id from step where session = ? and number = ?;
 
 -- name: run_counts
-select v.outcome, count(*), sum(v.joins), sum(case when v.outcome in ('replay', 'joined', 'memo') then a.cost end),
-       sum(case when v.outcome in ('replay', 'joined', 'memo') and s.state = 'completed' and a.cost is null then 1 else 0 end)
+select v.outcome, count(*), sum(v.joins), sum(a.cost * nullif(v.joins + (v.outcome in ('replay', 'joined', 'memo')), 0)),
+       sum(case when s.state = 'completed' and a.cost is null then v.joins + (v.outcome in ('replay', 'joined', 'memo')) end)
 from served v join step s on s.id = v.step join attempt a on a.step = s.id and a.n = s.attempts
 where v.run = ? group by v.outcome;
 
 -- name: run_paid
 select count(*), sum(cost), sum(case when cost is null and status between 200 and 299 then 1 else 0 end) from attempt a
 where a.run = ? and a.provider <> '' and a.step in (select step from served where run = ?);
+
+-- name: sent
+select case :by when 'day' then date(a.started_at, 'unixepoch') when 'provider' then a.provider when 'session' then k.key
+                when 'model' then coalesce(nullif(a.model, ''), s.model) else '' end as name,
+       count(*), sum(a.status not between 200 and 299 or a.error <> ''), added_up(a.usage), sum(a.cost),
+       sum(a.cost is null and (a.status between 200 and 299
+                           or (a.status = 0 and (a.body is not null or s.state = 'interrupted'))))
+from attempt a join step s on s.id = a.step join session k on k.id = s.session
+where a.started_at >= :since and a.started_at < :until and (:session = '' or k.key = :session)
+  and a.finished_at is not null
+  and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
+                  and p.state in ('rejected', 'expired'))
+group by name order by name;
+
+-- name: spared
+with given as (
+    select v.step, v.at, v.joins + (v.outcome in ('replay', 'joined', 'memo')) as times
+    from served v where v.at >= :since and v.at < :until and v.outcome <> 'carried'
+)
+select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.provider when 'session' then k.key
+                when 'model' then coalesce(nullif(a.model, ''), s.model) else '' end as name,
+       sum(g.times), sum(a.cost * g.times), sum(case when s.state = 'completed' and a.cost is null then g.times end)
+from given g join step s on s.id = g.step join attempt a on a.step = s.id and a.n = s.attempts
+join session k on k.id = s.session
+where g.times > 0 and (:session = '' or k.key = :session)
+group by name order by name;
 
 -- name: session_totals
 select count(*), sum(case when s.state = 'failed' then 1 else 0 end),

@@ -77,7 +77,8 @@ where id = :step and state = :was returning attempts, number;
 insert into attempt (step, n, run, provider, started_at) values (:step, :n, :run, :provider, :now);
 
 -- name: end_attempt
-update attempt set status = :status, head = :head, body = :body, error = :error, finished_at = :now
+update attempt set status = :status, head = :head, body = :body, error = :error, finished_at = :now, model = :model,
+                   usage = :usage, cost = :cost, prices = :prices
 where step = :step and n = :n and finished_at is null
       and exists (select 1 from step s where s.id = :step and s.state = 'in_flight' and s.attempts = :n)
 returning n;
@@ -97,9 +98,9 @@ on conflict (provider, model) do update set state = excluded.state, opened = exc
                                             since = excluded.since, why = excluded.why;
 
 -- name: end_step
-insert into end_step (step, n, status, head, released, model, usage, cost, error, broken, finished_at, session, state,
-                      stream, finished, hash, codec, size, data)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+insert into end_step (step, n, status, head, released, model, usage, cost, prices, error, broken, finished_at, session,
+                      state, stream, finished, hash, codec, size, data)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_call
 insert into call (step, choice, place, call_id, name) values (?, ?, ?, ?, ?);
@@ -229,7 +230,7 @@ on conflict (session, id, run) do update set upto = excluded.upto, status = min(
 update step set state = 'failed' where id = :step and state = 'completed';
 
 -- name: price_job
-update attempt set model = :model, usage = :usage, cost = :cost
+update attempt set model = :model, usage = :usage, cost = :cost, prices = :prices
 where step = :step and n = (select attempts from step where id = :step);
 
 -- name: serve
@@ -289,3 +290,61 @@ where step = :step;
 -- name: overtake
 update approval set state = 'expired', reason = 'its own result came in', decided_at = :now
 where step = :step and kind = 'doubt' and state = 'pending' returning id;
+
+-- name: reserve
+insert into reservation (step, n, session, day, usd, tokens) values (?, ?, ?, ?, ?, ?)
+on conflict (step, n) do update set session = excluded.session, day = excluded.day, usd = excluded.usd, tokens = excluded.tokens;
+
+-- name: carry_reservation
+update reservation set n = :n where step = :step and n = :n - 1;
+
+-- name: release_reservation
+delete from reservation where step = ? and n = ? returning usd, tokens, day;
+
+-- name: drop_reservations
+delete from reservation where step = ?;
+
+-- name: drop_all_reservations
+delete from reservation;
+
+-- name: reach
+insert into reached (name, which, most, at) values (:limit, :which, :most, :now) on conflict do nothing;
+
+-- name: budget_questions
+select id, state, rule from approval where step = ? and kind = 'budget' order by place;
+
+-- name: made_at
+select created_at from step where id >= ? order by id limit 1;
+
+-- name: spent_in_session
+select a.usage, a.cost from step s join attempt a on a.step = s.id where s.session = :which;
+
+-- name: spent_in_day
+select usage, cost from attempt where step >= :first and started_at >= :start and started_at < :end
+union all
+select usage, cost from attempt where n > 1 and started_at >= :start and started_at < :end and step < :first;
+
+-- name: steps_in_session
+select count(*) from step s where s.session = :which and s.state <> 'held'
+  and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
+                  and p.state in ('rejected', 'expired'));
+
+-- name: steps_in_day
+select count(*) from step s where s.id >= :first and s.created_at >= :start and s.created_at < :end and s.state <> 'held'
+  and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
+                  and p.state in ('rejected', 'expired'));
+
+-- name: reserved_in_session
+select sum(usd), sum(tokens) from reservation where session = :which;
+
+-- name: reserved_in_day
+select sum(usd), sum(tokens) from reservation where day = :which;
+
+-- name: raised_in_session
+select p.rule, b.codec, b.size, b.data from approval p join blob b on b.id = p.effective
+where p.session = :which and p.kind = 'budget' and p.state = 'edited' and json_extract(p.rule, '$.limit') like 'session%';
+
+-- name: raised_in_day
+select p.rule, b.codec, b.size, b.data from approval p join blob b on b.id = p.effective
+where p.kind = 'budget' and p.state = 'edited' and p.created_at >= :start and p.created_at < :end
+  and json_extract(p.rule, '$.limit') like 'day%';

@@ -1,0 +1,65 @@
+"""Owns the figures of the whole journal: what was asked, what it cost, what replay saved. Must not render them.
+
+Invariant: command line and API show these same figures; what is unknown stands beside them, never in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from agentstate.engine.sessions import found
+from agentstate.errors import BadRequest
+from agentstate.store.reader import Reader
+from agentstate.store.stats_reader import UNTIL_EVER, Sent, Span, Spared
+
+BY = ("day", "model", "provider", "session")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+class Row(NamedTuple):
+    """``name``: the day, model, provider or session that the figures are of; empty: of all."""
+
+    name: str
+    sent: Sent
+    spared: Spared
+
+
+class Stats(NamedTuple):
+    by: str
+    total: Row
+    rows: tuple[Row, ...]
+
+
+def stats(reader: Reader, by: str = "day", since: str = "", until: str = "", session: str = "") -> Stats:
+    """The figures, summed up and ``by`` day, model, provider or session, by name.
+
+    ``since``, ``until``: the first and the last day (UTC) that counts, as ``2026-01-31``; empty: no bound. Raises
+    ``BadRequest``, and ``NotFound`` for a session that is none.
+    """
+    if by not in BY:
+        raise BadRequest(f"by is {by[:40]!r}; use one of {', '.join(BY)}")
+    if session:
+        found(reader, session)
+    span = Span(_day(since, "since"), _day(until, "until", 1) if until else UNTIL_EVER, session)
+    [total] = _rows(reader.sent("", span), reader.spared("", span)) or (Row("", Sent(), Spared()),)
+    return Stats(by, total, _rows(reader.sent(by, span), reader.spared(by, span)))
+
+
+def _rows(sent: Mapping[str, Sent], spared: Mapping[str, Spared]) -> tuple[Row, ...]:
+    names = sorted(sent.keys() | spared.keys())
+    return tuple(Row(name, sent.get(name, Sent()), spared.get(name, Spared())) for name in names)
+
+
+def _day(text: str, what: str, later: int = 0) -> float:
+    """When a day begins, so many days later; no text: the beginning of time."""
+    if not text:
+        return 0.0
+    try:
+        if not _DAY.fullmatch(text):
+            raise ValueError(text)
+        return (datetime.fromisoformat(text).replace(tzinfo=UTC) + timedelta(days=later)).timestamp()
+    except (ValueError, OverflowError):
+        raise BadRequest(f"{what} is {text[:40]!r}; give a day as 2026-01-31") from None
