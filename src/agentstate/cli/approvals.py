@@ -96,10 +96,14 @@ def approve(
     config: Config = None,
 ) -> None:
     """Approve a held call: it is given to the agent as it is. At a budget: let this one call through."""
-    decision: dict[str, Any] = (
-        {"action": "APPROVED"} if more is None else {"action": "EDITED", "arguments": {RAISE: more}}
-    )
-    _say(_decided(connected(config, url), key, {**decision, "reason": reason}))
+    control = connected(config, url)
+    decision: dict[str, Any] = {"action": "APPROVED"}
+    if more is not None:
+        seen = control.call("GET", f"/api/approvals/{part(key)}")
+        if seen["kind"] != "budget":
+            raise BadRequest(f"{key} asks about no budget, so there is nothing to raise; it is as it was")
+        decision = {"action": "EDITED", "arguments": {RAISE: more}, "digest": seen["digest"]}
+    _say(_decided(control, key, {**decision, "reason": reason}))
 
 
 def reject(
