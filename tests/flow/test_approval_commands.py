@@ -175,3 +175,8 @@ def test_policies_are_tried_on_what_is_recorded_without_a_proxy(proxy: Proxy, id
     assert "\\u202e" in run(proxy, "policy", "test", "s")
     assert "no step 9" in run(proxy, "policy", "test", "s", "9", code=1)
     assert "no session" in run(proxy, "policy", "test", "none", code=1)
+
+
+def test_only_a_budget_can_be_raised(proxy: Proxy, ids: list[str]) -> None:
+    assert "asks about no budget" in run(proxy, "approve", ids[0], "--raise", "5", code=1)
+    assert status(proxy, ids[0]) == ("PENDING", None)

@@ -106,9 +106,12 @@ def approve(
     """Approve a held call: it is given to the agent as it is. At a budget: let this one call through."""
     control = connected(config, url)
     _refuse_doubt(control, key)
-    decision: dict[str, Any] = (
-        {"action": "APPROVED"} if more is None else {"action": "EDITED", "arguments": {RAISE: more}}
-    )
+    decision: dict[str, Any] = {"action": "APPROVED"}
+    if more is not None:
+        seen = control.call("GET", f"/api/approvals/{part(key)}")
+        if seen["kind"] != "budget":
+            raise BadRequest(f"{key} asks about no budget, so there is nothing to raise; it is as it was")
+        decision = {"action": "EDITED", "arguments": {RAISE: more}, "digest": seen["digest"]}
     _say(_decided(control, key, {**decision, "reason": reason}))
 
 
