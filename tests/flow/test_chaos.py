@@ -18,8 +18,6 @@ FILE = """
 policies = []
 [upstream]
 idle_timeout_s = 0.4
-[retry]
-base_s = 0.25
 [breaker]
 failures = 0
 """

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 NONE = "none"  # as the value of the agent's header: no fallback for this request
 _MOST_NAMED = 10  # candidates of one request
-_LEAST_WAIT = 0.2  # of the base: below that a wait is none
-_GROWTH = 1.25  # each wait is at least so much longer than the one before
+_LEAST_WAIT = 0.3  # of the base: below that a wait is none
+_GROWTH = 1.6  # each wait is at least so much longer than the one before
 SOON = timedelta(days=60)
 
 
@@ -186,7 +186,7 @@ def _why_not_again(failure: Failure, history: History, limits: Limits) -> str:
 
 def wait_before(history: History, limits: Limits, asked: float | None, chance: float) -> float:
     """Seconds before the next attempt: what the provider asks for, else exponential with full jitter, but never below
-    a fifth of the base nor shorter than the wait before, so that chance does not make a burst of it."""
+    three tenths of the base nor shorter than the wait before, so that chance does not make a burst of it."""
     if asked is not None:
         return max(asked, min(limits.base_s * _LEAST_WAIT, limits.cap_s))
     most = min(limits.cap_s, limits.base_s * 2.0 ** min(history.tried - 1, 60))

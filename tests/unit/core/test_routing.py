@@ -105,7 +105,7 @@ def test_waits_grow_up_to_the_cap_whatever_chance_says(dice: list[float], base: 
 def test_a_wait_is_spread_over_all_of_its_range(chance: float, tried: int) -> None:
     limits = Limits(50, 0.5, 30.0, frozenset(), 1e9, 1)
     most = min(30.0, 0.5 * 2.0 ** (tried - 1))
-    assert wait_before(History(tried), limits, None, chance) == max(0.1, chance * most)
+    assert wait_before(History(tried), limits, None, chance) == max(0.15, chance * most)
 
 
 # --- examples ---
