@@ -12,7 +12,17 @@ from typing import NamedTuple
 from agentstate.core.branching import Branch
 from agentstate.core.budget import Amount, Limit, Ruling
 from agentstate.core.model import (
-    ApprovalKind, ApprovalState, Call, Fingerprint, OnReject, Release, RunState, SessionStatus, Shape, State, ToolCall,
+    ApprovalKind,
+    ApprovalState,
+    Call,
+    Fingerprint,
+    OnReject,
+    Release,
+    RunState,
+    SessionStatus,
+    Shape,
+    State,
+    ToolCall,
     Verdict,
 )  # fmt: skip
 
