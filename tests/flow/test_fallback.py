@@ -4,6 +4,7 @@ neighbouring systems met."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
@@ -15,7 +16,6 @@ from tests.support import chat
 from tests.support.client import Answer
 from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
-from tests.support.translating_server import COMMAND
 from tests.support.upstream import Fin, Gate, Hang, Rst, Step, Upstream, plain, stream
 
 FILE = """
@@ -42,6 +42,9 @@ fallback = ["elsewhere/unreachable", "other/second"]
 model = "strict*"
 fallback = ["translated/claude-test"]
 strict = true
+[[routes]]
+model = "foreseen*"
+fallback = ["translated/claude-test", "elsewhere/there"]
 """
 BUSY = plain(b'{"error":{"message":"slow down"}}', 429)
 DOWN = plain(b'{"error":{"message":"down"}}', 500)
@@ -73,7 +76,7 @@ def proxy(
 ) -> Iterator[Proxy]:
     file = FILE.format(other=shared_other.url)
     folder = tmp_path_factory.mktemp("proxy") / "data"
-    with Proxy(folder, shared_upstream.url, retries=True, file=file, command=COMMAND) as running:
+    with Proxy(folder, shared_upstream.url, retries=True, file=file) as running:
         yield running
 
 
@@ -283,10 +286,29 @@ def test_what_no_retry_mends_goes_to_the_next_candidate_at_once(
     path = f"/s/{session}/r/a/v1/chat/completions"
     answer = proxy.client.send("POST", path, {"content-type": "application/json", **FALLBACK}, body)
     assert (answer.status, upstream.calls, other.calls) == (200, 1, 1)
-    assert other.requests[0].body == body.replace(b'"gpt-4o-test"', b'"second"')
+    asked = other.requests[0].body.replace(b'"stream_options":{"include_usage":true},', b"")  # ours, for the bill
+    assert asked == body.replace(b'"gpt-4o-test"', b'"second"')
     [first, second] = tries(proxy, session)
     assert (first["provider"], second["provider"], second["candidate"]) == ("openai", "other", "other/second")
     assert first["why"] is None
+
+
+def test_what_a_fallback_would_lose_is_said_before_it_is_needed(
+    proxy: Proxy, upstream: Upstream, other: Upstream, session: str
+) -> None:
+    """A fallback that has never been taken turned out to have no tools."""
+    tool = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object"}}}
+    for text in ("one", "two"):
+        assert ask(proxy, session, text, model="foreseen-1", tools=[tool]).status == 200
+    assert ask(proxy, session, "three", model="foreseen-1").status == 200
+    until = time.monotonic() + 30
+    while len(found := proxy.control.get("/api/stats")["warnings"]) < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    lost, vain = found
+    assert lost.startswith("calls of openai/foreseen-1 would lose tools or structure at translated/claude-test: ")
+    assert "tools.strict" in lost
+    assert vain.startswith("calls of openai/foreseen-1 cannot go to elsewhere/there: there is no key for it")
+    assert other.calls == 0
 
 
 def test_the_command_line_shows_the_attempts_of_a_step(
@@ -476,7 +498,7 @@ def test_a_dangerous_call_of_a_translated_answer_is_held_like_any_other(
     other.replies(plain(json.dumps(body).encode()))
     tools = [{"type": "function", "function": {"name": "send_email", "parameters": {"type": "object"}}}]
     headers = {"x-agent-fallback-model": "translated/claude-test"}
-    with Proxy(tmp_path, upstream.url, retries=True, file=file, command=COMMAND) as proxy:
+    with Proxy(tmp_path, upstream.url, retries=True, file=file) as proxy:
         waiting = Asking(lambda: ask(proxy, "s", stream=streamed, headers=headers, tools=tools))
         held = pending(proxy)
         assert [row["tool_name"] for row in held] == ["send_email"]

@@ -15,6 +15,7 @@ from agentstate.engine.approvals import Approvals
 from agentstate.engine.breakers import Breakers
 from agentstate.engine.budgets import Budgets
 from agentstate.engine.delivery import Delivery
+from agentstate.engine.foresight import Foresight
 from agentstate.engine.gate import Gate
 from agentstate.engine.links import Links
 from agentstate.engine.outbox import Outbox
@@ -58,6 +59,7 @@ class Parts:
         self.delivery = Delivery(self)
         self.overlays = Overlays(self)
         self.routes = Routes(settings, self.providers)
+        self.foresight = Foresight(self)
         self.breakers = Breakers(settings.breaker, self.journal, self.outbox)
         self.queues = queues(settings.providers, settings.upstream.queue_wait_s)
         self.bounded = bool(self.queues) or settings.retry.attempt_timeout_s is not None

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentstate.core.model import Release, Shape
 from agentstate.dialects import registry, responses_context
-from agentstate.engine.core import Parts
 from agentstate.errors import ApprovalUnavailable, BadRequest
+
+if TYPE_CHECKING:
+    from agentstate.engine.core import Parts
 
 log = logging.getLogger("agentstate")
 _LONGEST = 2000  # answers that are walked back

@@ -65,7 +65,7 @@ def providers_view(parts: Parts) -> dict[str, Any]:
             {"provider": queue.name, "limit": queue.limit, "under_way": queue.going, "waiting": queue.waiting}
             for queue in parts.queues.values()
         ],
-        "warnings": parts.routes.warnings(),
+        "warnings": [*parts.routes.warnings(), *parts.foresight.warnings()],
     }
 
 
