@@ -223,14 +223,20 @@ def find(settings: Settings, token: str | None = None) -> str | None:
     """The URL of a running proxy: the one at the settings' address, else the one that holds the journal's lock.
 
     ``token``: a person's, instead of the admin's. Raises ``Unauthorized`` when it, or the settings' own admin token, is
-    refused at such an address.
+    refused at such an address, and no other one takes it: somebody else's proxy may stand at the usual port.
     """
     candidates = [] if settings.server.port == 0 else [address(settings)]
     with contextlib.suppress(AgentStateError):  # a journal that is no file has no lock; serving will say so
         candidates += _from_lock(store_path(settings))
+    refused: Unauthorized | None = None
     for url in candidates:
-        if _healthy(url) and _accepts(url, settings, token):
-            return url
+        try:
+            if _healthy(url) and _accepts(url, settings, token):
+                return url
+        except Unauthorized as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
     return None
 
 

@@ -54,6 +54,19 @@ def test_another_users_proxy_on_the_usual_port_is_not_ours(data: Path, fake: Fak
     assert find(settings(data, AGENTSTATE_PORT=str(fake.port))) is None
 
 
+def test_journals_own_proxy_is_found_though_another_one_at_the_usual_port_refuses_the_token(
+    data: Path, fake: FakeProxy
+) -> None:
+    theirs = FakeProxy()
+    theirs.refuse = True
+    try:
+        write_lock(data, f"http://127.0.0.1:{fake.port}")
+        found = find(settings(data, AGENTSTATE_PORT=str(theirs.port), AGENTSTATE_ADMIN_TOKEN=TOKEN))
+        assert found == f"http://127.0.0.1:{fake.port}"
+    finally:
+        theirs.close()
+
+
 def test_token_given_on_purpose_and_refused_is_an_error(data: Path, fake: FakeProxy) -> None:
     with pytest.raises(Unauthorized, match="AGENTSTATE_ADMIN_TOKEN"):
         find(settings(data, AGENTSTATE_PORT=str(fake.port), AGENTSTATE_ADMIN_TOKEN="other"))
