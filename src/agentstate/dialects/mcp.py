@@ -33,6 +33,9 @@ _INVALID = -32600
 _MOST_DEPTH = 20  # of the schema that is searched for header annotations
 _SAFE_HEADER = re.compile(r"[\x20-\x7e]*")
 
+_ENVELOPE = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
+_PARAMS = frozenset({"name", "arguments", "_meta", "task"})
+
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -67,6 +70,9 @@ class Offered(NamedTuple):
 def read(body: bytes) -> Message:
     """Raises ``BadRequest`` for what is no message, or holds a call that cannot be told apart."""
     value = _strict(body)
+    for part in value if isinstance(value, list) else [value]:
+        if isinstance(part, dict):
+            _check_spelling(part, _ENVELOPE, "a JSON-RPC message")
     if isinstance(value, list):
         if any(isinstance(part, dict) and part.get("method") == CALL for part in value) or not value:
             raise BadRequest("tool calls in a batch are not taken; send each in a request of its own")
@@ -87,6 +93,7 @@ def _call(body: bytes, value: dict[str, Any]) -> Message:
         raise BadRequest("a tool call needs an id; without one its result could not be told")
     if not isinstance(params, dict) or not isinstance(params.get("name"), str) or not params["name"]:
         raise BadRequest("a tool call needs params with the name of a tool")
+    _check_spelling(params, _PARAMS, "a tool call")
     arguments = params.get("arguments")
     if arguments is not None and not isinstance(arguments, dict):
         raise BadRequest("the arguments of a tool call must be an object")
@@ -96,6 +103,14 @@ def _call(body: bytes, value: dict[str, Any]) -> Message:
     token = (meta or {}).get("progressToken")
     known = token if isinstance(token, str | int) and not isinstance(token, bool) else None
     return Message(body, CALL, ident, params["name"], arguments or {}, known, _VERSION_META in (meta or {}))
+
+
+def _check_spelling(members: Mapping[str, Any], known: frozenset[str], what: str) -> None:
+    """Some parsers know a member in any case, and in letters that only look so. Raises ``BadRequest`` for what such a
+    one would take for a member that it is not."""
+    for name in members:
+        if name not in known and name.casefold() in known:
+            raise BadRequest(f"{what} has no member {name[:40]!r}; did you mean {name.casefold()}?")
 
 
 def _strict(body: bytes) -> Any:

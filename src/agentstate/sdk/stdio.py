@@ -24,6 +24,7 @@ KEY_META = "io.agentstate/idempotency-key"
 _VERSION_META = "io.modelcontextprotocol/protocolVersion"
 _CALL, _LIST = "tools/call", "tools/list"
 _INTERNAL, _INVALID, _PARSE = -32603, -32600, -32700
+_ENVELOPE = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 _GRACE_S = 10.0  # for calls under way when the client leaves, and for the server to end
 
 
@@ -35,11 +36,11 @@ class Shim:
         self._agent = agent
         self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._lock = threading.Lock()  # of all that follows, and of both outputs
-        self._under_way: dict[str, tuple[Claim, dict[str, Any]]] = {}  # by the request's id
+        # By the request's id; None: leave is being asked for.
+        self._under_way: dict[str, tuple[Claim, dict[str, Any]] | None] = {}
         self._lists: set[str] = set()
         self._listed: dict[str, dict[str, Any]] = {}
         self._idle = threading.Condition(self._lock)
-        self._asking = 0
 
     def run(self) -> int:
         reader = threading.Thread(target=self._read_server, name="mcp-server", daemon=True)
@@ -49,7 +50,7 @@ class Shim:
                 self._from_client(line)
         self._claims.give_up()
         with self._idle:
-            self._idle.wait_for(lambda: not self._asking and not self._under_way, _GRACE_S)
+            self._idle.wait_for(lambda: not self._under_way, _GRACE_S)
         assert self._server.stdin is not None
         with contextlib.suppress(OSError):
             self._server.stdin.close()
@@ -76,7 +77,11 @@ class Shim:
                 self._to_client(_error(None, _INVALID, "a tool call needs an id"))
                 return
             with self._lock:
-                self._asking += 1
+                taken = _named(message["id"]) in self._under_way
+                self._under_way.setdefault(_named(message["id"]), None)
+            if taken:  # whose answer would be whose could not be told
+                self._to_client(_error(None, _INVALID, f"a tool call with the id {message['id']} is under way already"))
+                return
             threading.Thread(target=self._call, args=(line, message), name="tool-call", daemon=True).start()
             return
         elif message.get("method") == _LIST:
@@ -86,6 +91,7 @@ class Shim:
 
     def _call(self, line: bytes, message: dict[str, Any]) -> None:
         """One call of a tool, in a thread of its own."""
+        sent = False
         try:
             asked = self._asked(line, message)
             token = _meta(message).get("progressToken")
@@ -103,6 +109,7 @@ class Shim:
                 return
             with self._lock:
                 self._under_way[_named(message["id"])] = claim, message
+                sent = True
             self._to_server(_sent(message, claim))
         except AgentStateError as error:
             self._to_client(_error(message["id"], _INTERNAL, error.message))
@@ -110,7 +117,8 @@ class Shim:
             self._to_client(_error(message["id"], _INTERNAL, f"the server is gone: {error}"))
         finally:
             with self._idle:
-                self._asking -= 1
+                if not sent:
+                    del self._under_way[_named(message["id"])]
                 self._idle.notify_all()
 
     def _asked(self, line: bytes, message: dict[str, Any]) -> dict[str, Any]:
@@ -128,14 +136,18 @@ class Shim:
                 message = json.loads(line)
             except ValueError:
                 message = None
+            except RecursionError:  # it may be a result, which must not be told before it is kept
+                sys.stderr.write("agentstate: a message of the server is nested too deeply, and was not passed on\n")
+                continue
             if isinstance(message, dict) and "method" not in message and "id" in message:
                 name = _named(message["id"])
                 with self._lock:
-                    found = self._under_way.get(name)
+                    ours, found = name in self._under_way, self._under_way.get(name)
                     listed = name in self._lists
                     self._lists.discard(name)
                 if found is not None:
                     self._outcome(name, *found, message)
+                if ours:
                     continue
                 if listed:
                     self._note(message)
@@ -168,8 +180,8 @@ class Shim:
     def _gone(self) -> None:
         """The server has ended: what became of the calls that it had is not known."""
         with self._lock:
-            left = list(self._under_way.items())
-        for _, (claim, asked) in left:
+            left = [one for one in self._under_way.values() if one is not None]
+        for claim, asked in left:
             self._claims.abandon(claim)
             self._to_client(_error(asked["id"], _INTERNAL, "the server ended before it answered"))
         with self._idle:
@@ -194,12 +206,18 @@ class Shim:
 
 def _read(line: bytes) -> Any:
     """A message that every parser reads alike. Raises ``ValueError``."""
+    if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
+        raise ValueError("it holds a line break within, where some servers would begin another message")
     try:
         value = json.loads(line.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict | list):
         raise ValueError("it is no JSON-RPC message")
+    for part in value if isinstance(value, list) else [value]:
+        for name in part if isinstance(part, dict) else ():
+            if name not in _ENVELOPE and name.casefold() in _ENVELOPE:
+                raise ValueError(f"it has a member {name[:40]!r}; did you mean {name.casefold()}?")
     return value
 
 

@@ -72,9 +72,9 @@ def tool(
     Arguments and results must be JSON; what is given back is the JSON value, live as in a replay (a tuple is a list).
 
     Raises ``ValueError`` for a ``kind`` or ``ignore`` that is none, ``TypeError`` for a generator. A call raises
-    ``TypeError`` for arguments that are not JSON, ``ToolRejected`` where it is refused, ``ToolFailed`` in a replay of an
-    error of a kind that is not loaded, and ``AgentStateError`` where the proxy cannot be reached: the function was not
-    called then, or, where the text says so, its result could not be kept.
+    ``TypeError`` for arguments that are not JSON, ``ToolRejected`` where it is refused, ``ToolFailed`` in a replay of
+    an error of a kind that is not loaded, and ``AgentStateError`` where the proxy cannot be reached: it was not called
+    then, or, where the text says so, its result could not be kept.
     """
     if kind not in ("once", "idempotent", "read"):
         raise ValueError(f"kind is {kind!r}; use once, idempotent or read")
