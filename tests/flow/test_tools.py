@@ -270,6 +270,41 @@ def test_what_may_be_made_twice_is_made_again_after_a_rollback(proxy: Proxy, ser
     assert server.calls == 5
 
 
+def test_a_rollback_lists_the_effects_that_stand_and_no_others(proxy: Proxy, server: Upstream, session: str) -> None:
+    def script(seen: Seen) -> Reply:
+        status = 502 if b'"lost"' in seen.body else 403 if b'"refused"' in seen.body else 200
+        return plain(result(seen), status)
+
+    server.script = script
+    for cents, tool in enumerate(("charge", "charge", "refused", "get_balance", "drop_table", "charge")):
+        call(proxy, session, tool, cents=cents)
+    for tool, state in (("lost", "in_doubt"), ("send_mail", "held")):
+        with start(proxy, session, tool):
+            question(proxy, session, state)
+    told = proxy.control.post(f"/api/sessions/{session}/reset", {"step_number": 1})
+    assert [(one["tool"], one["step_number"], one["state"]) for one in told["standing"]] == [
+        ("charge", 1, "done"), ("charge", 5, "done"), ("lost", 6, "in_doubt")
+    ]  # fmt: skip
+    again = proxy.control.post(f"/api/sessions/{session}/reset", {"step_number": 0})
+    assert [(one["tool"], one["arguments"]) for one in again["standing"]] == [("charge", {"cents": 0})]
+
+
+def test_strict_replay_refuses_a_call_that_is_not_recorded_while_answers_are_unread(
+    server: Upstream, tmp_path: Path
+) -> None:
+    approve_in_answer(tmp_path, "s", {"to": "a"}, "make")
+    settings = {"mcp.bank.url": server.url.removesuffix("/v1") + "/mcp"}
+    with Proxy(tmp_path, settings=settings) as proxy:
+        assert call(proxy, "s", "charge", run="model", cents=1).outcome == "live"
+        strict = headers(**{"x-agent-replay": "strict"})
+        known = proxy.client.send("POST", path("s", "b"), strict, body("charge", cents=1))
+        assert known.outcome == "replay"
+        refused = proxy.client.send("POST", path("s", "b"), strict, body("charge", cents=2))
+        assert refused.json()["error"]["data"]["code"] == "run_diverged" and refused.status == 400
+        assert server.calls == 1
+        assert proxy.client.send("POST", path("s", "model"), strict, body("charge", cents=2)).outcome == "live"
+
+
 def test_whoever_waits_with_a_call_that_is_rolled_back_is_told_to_ask_again(
     proxy: Proxy, server: Upstream, session: str
 ) -> None:

@@ -201,6 +201,18 @@ def settled_by(state: ApprovalState) -> Settled:
     return _SETTLED.get(state, Settled.PENDING)
 
 
+def stands(kind: ToolClass, state: State, aborted: bool, decided: Iterable[ApprovalState]) -> bool:
+    """Whether a call did something to the world, or may have. ``decided``: what people and policies said of whether it
+    may be made. One that was refused, or not made as its duplicate was, did nothing; neither does one that only reads.
+    """
+    if kind is ToolClass.READ or state not in (State.COMPLETED, State.IN_FLIGHT, State.INTERRUPTED):
+        return False
+    return aborted or not _UNMADE & set(decided)
+
+
+_UNMADE = frozenset({ApprovalState.REJECTED, ApprovalState.EXPIRED, ApprovalState.REUSED})
+
+
 class Found(NamedTuple):
     """What a probe found. ``ran``: ``None``: it cannot tell, so a person is asked. ``result``: JSON value, of a call
     that ran; ``None``: not known."""
