@@ -366,6 +366,49 @@ def test_equal_calls_side_by_side_are_two_calls(proxy: Proxy, server: Upstream, 
     assert len({seen.headers.get("idempotency-key") for seen in server.requests}) == 2
 
 
+def give_up(proxy: Proxy, session: str, ident: Any, run: str = "a", **more: str) -> int:
+    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ident, "reason": "timeout"}}
+    return proxy.client.send("POST", path(session, run), headers(**more), json.dumps(told).encode()).status
+
+
+@pytest.mark.parametrize("accept", [BOTH, "application/json"])
+def test_a_client_that_gives_a_held_call_up_and_asks_again_waits_with_the_same_question(
+    proxy: Proxy, server: Upstream, session: str, accept: str
+) -> None:
+    """As clients do after a timeout, on a socket that stays open."""
+    with start(proxy, session, "send_mail", accept=accept) as first_try:
+        asked = pending(proxy, session=session)[0]
+        assert give_up(proxy, session, "1") == 200 and give_up(proxy, session, 1, **{"mcp-session-id": "m"}) == 200
+        assert give_up(proxy, session, 1) == 202
+        assert end_of(first_try.answer())["error"]["data"]["code"] == "refused"
+        assert server.calls == 2  # what it does not know goes to the server
+        with start(proxy, session, "send_mail", ident=2, accept=accept) as second_try:
+            assert pending(proxy, session=session) == [asked]
+            decide(proxy, asked, "APPROVED")
+            assert end_of(second_try.answer())["id"] == 2
+    assert server.calls == 3 and len(effects_of(proxy, session)) == 1
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_call_that_was_sent_and_given_up_goes_on_and_whoever_asks_again_has_its_result(
+    proxy: Proxy, server: Upstream, session: str, over: bool
+) -> None:
+    gate = Gate()
+    server.script = lambda seen: stream(b": working\n\n", gate, b"data: " + result(seen) + b"\n\n")
+    with start(proxy, session, "charge") as first_try:
+        first_try.read_head()
+        assert give_up(proxy, session, 1) == 202
+        assert events(first_try.read_body()[0])[-1]["error"]["data"]["code"] == "refused"
+        if over:
+            gate.open()
+            until(lambda: effects_of(proxy, session)[0]["state"] == "done", "result")
+        with start(proxy, session, "charge", ident=2) as second_try:
+            gate.open()
+            assert end_of(second_try.answer())["result"] == OK
+    assert server.calls == 1
+    assert call(proxy, session, "charge", ident=3).outcome == "live"
+
+
 def test_a_restarted_agent_waits_for_the_call_of_its_earlier_life(proxy: Proxy, server: Upstream, session: str) -> None:
     gate = Gate()
     server.script = lambda seen: [*plain(result(seen))[:1], gate, result(seen)]

@@ -25,6 +25,7 @@ from agentstate.errors import AgentStateError, BadRequest
 NAME = "mcp"
 CALL = "tools/call"
 LIST = "tools/list"
+CANCELLED = "notifications/cancelled"
 KEY_META = "io.agentstate/idempotency-key"
 PARAM_HEADER = "mcp-param-"
 _VERSION_META = "io.modelcontextprotocol/protocolVersion"
@@ -42,7 +43,8 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class Message(NamedTuple):
     """What a client posts. ``method``: empty for an answer of the client's own; ``name`` and ``arguments``: of a tool
     call. ``token``: under which it wants progress; ``None``: it does not; ``stateless``: it speaks a revision without
-    sessions, in which every result names its type."""
+    sessions, in which every result names its type. ``cancels``: the id of the request that is not waited for any more;
+    ``None``: it says no such thing."""
 
     body: bytes
     method: str
@@ -51,6 +53,7 @@ class Message(NamedTuple):
     arguments: dict[str, Any] = {}  # noqa: RUF012 - never changed
     token: str | int | None = None
     stateless: bool = False
+    cancels: str | int | float | None = None
 
     @property
     def is_call(self) -> bool:
@@ -82,6 +85,10 @@ def read(body: bytes) -> Message:
     method = value.get("method", "")
     if not isinstance(method, str):
         raise BadRequest("the method of a JSON-RPC message must be a text")
+    if method == CANCELLED and isinstance(value.get("params"), dict):
+        ident = value["params"].get("requestId")
+        known = ident if isinstance(ident, str | int | float) and not isinstance(ident, bool) else None
+        return Message(body, method, value.get("id"), cancels=known)
     if method != CALL:
         return Message(body, method, value.get("id"))
     return _call(body, value)

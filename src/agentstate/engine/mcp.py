@@ -101,6 +101,14 @@ class McpCalls:
         self._works.append(work)
         return await self._attend(asked, work, message, streams, Outcome.LIVE, step)
 
+    def cancel(self, request: Request, ident: str | int | float) -> bool:
+        """The client of ``request`` does not wait for its call ``ident`` any more: it goes on if it was sent, and the
+        next who asks for it is given its result. Whether there is such a call."""
+        found = [one for work in self._works for one in work.listeners if one.is_of(request, ident)]
+        if len(found) == 1:  # else whose it is cannot be told
+            found[0].give_up()
+        return len(found) == 1
+
     async def _replay(self, asked: AskedCall, message: mcp.Message, step: int) -> Answer:
         run, floating = asked.run, self.parts.floating
         commit = self.parts.journal.serve(asked.session.id, run.id, step, Outcome.REPLAY.value, hint=asked.request.hint)
@@ -126,7 +134,7 @@ class McpCalls:
             shown = how if how is Outcome.JOINED else outcome
             return asked.told(shown, live.number, how is Outcome.JOINED).headers()
 
-        listener = Listener(message, streams, told)
+        listener = Listener(message, asked.request, streams, told)
         work.listeners.append(listener)
         live.recording.enter()
         if how is not Outcome.JOINED:
@@ -145,7 +153,10 @@ class McpCalls:
             live.recording.leave()
             raise listener.recording.error or AgentStateError("the call could not begin; ask again")
         self.parts.floating.reads(run, live.step, asked.request.retry)
-        close = partial(self.tools.left, run, live.step, live, connection)
+
+        def close(delivered: bool) -> None:
+            self.tools.left(run, live.step, live, connection, delivered and not listener.gone)
+
         try:
             if how is Outcome.JOINED:
                 commit = self.parts.journal.serve(live.session, run, live.step, how.value, hint=asked.request.hint)

@@ -53,6 +53,8 @@ class McpPlane:
                 message = mcp.read(request.body)
                 if message.is_call:
                     return await self._call(request, server, message, passed)
+                if message.cancels is not None and request.session and self._calls.cancel(request, message.cancels):
+                    return Answer(202, list(Told(Outcome.LIVE).headers()), b"")
             elif request.body:
                 raise BadRequest(f"a {request.method} to an MCP server has no body")
             await self._pass(request, server, message, passed)
