@@ -389,6 +389,23 @@ def test_a_client_that_gives_a_held_call_up_and_asks_again_waits_with_the_same_q
     assert server.calls == 3 and len(effects_of(proxy, session)) == 1
 
 
+def test_a_client_that_hangs_up_and_asks_again_at_once_waits_with_the_same_question(
+    proxy: Proxy, server: Upstream, session: str
+) -> None:
+    waiting = start(proxy, session, "send_mail")
+    asked = pending(proxy, session=session)
+    for ident in range(2, 40):
+        waiting.close()
+        waiting = start(proxy, session, "send_mail", ident=ident)
+        waiting.read_head()
+        waiting.read_until(b": held: approval")
+    assert pending(proxy, session=session) == asked
+    decide(proxy, asked[0], "APPROVED")
+    assert events(waiting.read_body()[0])[-1]["id"] == 39
+    waiting.close()
+    assert server.calls == 1
+
+
 @pytest.mark.parametrize("over", [True, False])
 def test_a_call_that_was_sent_and_given_up_goes_on_and_whoever_asks_again_has_its_result(
     proxy: Proxy, server: Upstream, session: str, over: bool
