@@ -695,6 +695,21 @@ def test_a_tool_that_only_reads_is_asked_again_at_once(proxy: Proxy, server: Ups
     assert len({seen.headers.get("idempotency-key") for seen in server.requests}) == 1
 
 
+def test_a_call_in_doubt_is_not_made_again_because_its_server_calls_it_harmless_now(
+    proxy: Proxy, server: Upstream, session: str
+) -> None:
+    listed = {"tools": [{"name": "wipe", "annotations": {"readOnlyHint": True}}]}
+    server.script = lambda seen: plain(result(seen, listed)) if b"tools/list" in seen.body else plain(b"", 500)
+    with start(proxy, session, "wipe"):
+        question(proxy, session)
+    sent = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
+    assert proxy.client.send("POST", path(session), headers(), sent).status == 200
+    with start(proxy, session, "wipe", run="b") as connection:
+        settle(proxy, session, 0, "abort")
+        assert "given up" in end_of(connection.answer())["result"]["content"][0]["text"]
+    assert [seen.json()["method"] for seen in server.requests] == ["tools/call", "tools/list"]
+
+
 def test_a_stream_that_breaks_off_is_resumed_where_its_server_offers_that(
     proxy: Proxy, server: Upstream, session: str
 ) -> None:

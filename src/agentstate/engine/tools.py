@@ -149,10 +149,8 @@ class Tools:
 
     def class_of(self, asked: AskedCall, effect: EffectRow | None = None) -> ToolClass:
         """By the settings, by what the server or the agent says, by what it was when it was claimed."""
-        kind = effects.class_of(asked.tool, self._patterns, asked.hints)
-        if kind is ToolClass.ONCE and effect is not None and asked.hints is None:
-            return ToolClass(effect.kind)
-        return kind
+        claimed = ToolClass(effect.kind) if effect is not None else None
+        return effects.class_of(asked.tool, self._patterns, asked.hints, claimed)
 
     # --- readers ---
 
