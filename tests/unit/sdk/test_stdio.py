@@ -134,3 +134,12 @@ def test_an_answer_that_is_nested_too_deeply_to_be_kept_is_not_told_and_the_shim
         left = shim.end()
     assert [one["error"]["message"] for one in left] == ["the server ended before it answered"]
     assert "outcome" not in asked[-1][1] and any("nested too deeply" in line for line in shim.seen)
+
+
+def test_wrapping_a_server_without_a_session_says_how_to_name_one() -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("AGENTSTATE_")}
+    command = [sys.executable, "-m", "agentstate", "mcp", "wrap", "--server", "bank", "--", "true"]
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=BOUND_S, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 2 and "--session SESSION" in done.stderr
