@@ -17,9 +17,10 @@ import pytest
 from tests.unit.sdk.test_tool import CLAIMED, proxy
 
 BOUND_S = 15.0
-# Prints to stderr what it is sent, split as servers in Python do, and answers as the test has it.
+# Prints to stderr what it is sent, split as by the official package, and answers as the test has it.
 SERVER = """
-import json, sys
+import io, json, sys
+sys.stdin = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8")
 for line in sys.stdin:
     print(line, end="", file=sys.stderr, flush=True)
     try:
