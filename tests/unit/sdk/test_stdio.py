@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.doubt import until
 from tests.unit.sdk.test_tool import CLAIMED, proxy
 
 BOUND_S = 15.0
@@ -129,9 +130,12 @@ def test_two_calls_at_a_time_under_one_id_are_one_call_and_an_error() -> None:
 
 
 def test_an_answer_that_is_nested_too_deeply_to_be_kept_is_not_told_and_the_shim_goes_on() -> None:
-    deep = """print('{"id": 1, "result": {"content": ' + "[" * 200000 + "]" * 200000 + "}}", flush=True); sys.exit()"""
+    deep = """print('{"method": "called"}', flush=True)
+        print('{"id": 1, "result": {"content": ' + "[" * 200000 + "]" * 200000 + "}}", flush=True)
+        sys.exit()"""
     with proxy(CLAIMED) as (url, asked), wrapped(url, deep) as shim:
         shim.say(call())
+        assert shim.hear() == {"method": "called"}
         left = shim.end()
     assert [one["error"]["message"] for one in left] == ["the server ended before it answered"]
     assert "outcome" not in asked[-1][1] and any("nested too deeply" in line for line in shim.seen)
@@ -144,3 +148,47 @@ def test_wrapping_a_server_without_a_session_says_how_to_name_one() -> None:
         command, env=environ, capture_output=True, text=True, timeout=BOUND_S, stdin=subprocess.DEVNULL
     )
     assert done.returncode == 2 and "--session SESSION" in done.stderr
+
+
+def give_up(ident: Any = 1) -> bytes:
+    return json.dumps({"method": "notifications/cancelled", "params": {"requestId": ident}}).encode()
+
+
+LATER = (
+    'print(json.dumps({"method": "called"}), flush=True); sys.stdin.readline(); '
+    'print(json.dumps({"id": message["id"], "result": {"content": []}}), flush=True); '
+    'print(json.dumps({"method": "done"}), flush=True)'
+)
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_call_that_was_sent_and_given_up_goes_on_and_whoever_asks_again_has_its_result(over: bool) -> None:
+    with proxy(CLAIMED, {"state": "done"}) as (url, asked), wrapped(url, LATER) as shim:
+        shim.say(call(1))
+        assert shim.hear() == {"method": "called"}
+        shim.say(give_up(1))
+        if over:
+            shim.say(b'{"method":"go"}')
+            assert shim.hear() == {"method": "done"}
+            shim.say(call(2))
+        else:
+            shim.say(call(2))
+            shim.say(b'{"method":"go"}')
+        answer = shim.hear()
+        assert (answer["id"], answer["result"]) == (2, {"content": []})
+        shim.end()
+    assert [path.rpartition("/")[2] for path, _ in asked] == ["claim", "result"]
+    assert len([line for line in shim.seen if "tools/call" in line]) == 1
+    assert not any("cancelled" in line for line in shim.seen)
+
+
+def test_a_held_call_that_was_given_up_is_not_made_unless_it_is_asked_for_again() -> None:
+    held = {"state": "held", "approval": "apr_1", "why": ""}
+    with proxy(*[held] * 50, CLAIMED, {"state": "done"}) as (url, asked), wrapped(url) as shim:
+        shim.say(call(1, name="charge"))
+        shim.say(give_up(1))
+        until(lambda: bool(asked) and asked[-1][0].endswith("/result"), "word that the call was not made")
+        shim.say(b'{"method":"last"}')
+        left = shim.end()
+    assert asked[-1][1]["made"] is False and left == [] and shim.seen == ['{"method":"last"}']
+    assert len({body["sending"] for _, body in asked}) == 1
