@@ -57,6 +57,7 @@ def status(proxy: Proxy, key: str) -> tuple[str, str | None]:
 def test_the_list_says_how_much_it_leaves_out_and_the_whole_shows_all(proxy: Proxy, ids: list[str]) -> None:
     shown = run(proxy, "approvals")
     assert all(key in shown for key in ids) and "characters, see --full" in shown
+    assert all(key in run(proxy, "approvals", COLUMNS="80") for key in ids)  # they are what `approve` is given
     assert "[red]no markup[/red]" in shown
     whole = run(proxy, "approvals", ids[0])
     assert "word " * 100 in whole and "policy 1 (hold send_email)" in whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.flow.test_tools import body as call_body
 from tests.support.doubt import effects_of, question, settle, until
 from tests.support.people import Person, decide, pending
 from tests.support.proxy import Proxy
-from tests.support.upstream import Gate, Upstream, plain
+from tests.support.upstream import Gate, Upstream, plain, stream
 
 ALLOW = '[[policies]]\ntools = ["other"]\n'
 HOLD = '[[policies]]\ntools = ["charge"]\n'
@@ -171,3 +172,18 @@ def test_a_call_that_waits_holds_no_stop_up(tmp_path: Path, server: Upstream) ->
         assert end_of(waiting.answer())["error"]["data"]["code"] == "shutting_down"
         assert function.answer().status == 503
         proxy.doctor()
+
+
+def test_a_clients_standing_stream_ends_with_the_proxy_and_holds_no_stop_up(tmp_path: Path, server: Upstream) -> None:
+    """Every client that keeps a session with a server has one."""
+    house = House(tmp_path, server, HOLD)
+    server.script = lambda seen: stream(b": news\n\n", Gate())
+    with house.proxy as proxy, proxy.client.connect() as client:
+        client.request("GET", "/s/s/r/a/mcp/bank", headers())
+        client.read_head()
+        client.read_until(b": news")
+        began = time.monotonic()
+        assert proxy.stop() == 0
+        assert time.monotonic() - began < 10  # a stop waits 20 s for what is under way
+        assert client.read_body() == (b": news\n\n", True)
+        assert "ERROR" not in proxy.log and "error" not in proxy.log

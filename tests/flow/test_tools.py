@@ -270,6 +270,41 @@ def test_what_may_be_made_twice_is_made_again_after_a_rollback(proxy: Proxy, ser
     assert server.calls == 5
 
 
+def test_a_rollback_lists_the_effects_that_stand_and_no_others(proxy: Proxy, server: Upstream, session: str) -> None:
+    def script(seen: Seen) -> Reply:
+        status = 502 if b'"lost"' in seen.body else 403 if b'"refused"' in seen.body else 200
+        return plain(result(seen), status)
+
+    server.script = script
+    for cents, tool in enumerate(("charge", "charge", "refused", "get_balance", "drop_table", "charge")):
+        call(proxy, session, tool, cents=cents)
+    for tool, state in (("lost", "in_doubt"), ("send_mail", "held")):
+        with start(proxy, session, tool):
+            question(proxy, session, state)
+    told = proxy.control.post(f"/api/sessions/{session}/reset", {"step_number": 1})
+    assert [(one["tool"], one["step_number"], one["state"]) for one in told["standing"]] == [
+        ("charge", 1, "done"), ("charge", 5, "done"), ("lost", 6, "in_doubt")
+    ]  # fmt: skip
+    again = proxy.control.post(f"/api/sessions/{session}/reset", {"step_number": 0})
+    assert [(one["tool"], one["arguments"]) for one in again["standing"]] == [("charge", {"cents": 0})]
+
+
+def test_strict_replay_refuses_a_call_that_is_not_recorded_while_answers_are_unread(
+    server: Upstream, tmp_path: Path
+) -> None:
+    approve_in_answer(tmp_path, "s", {"to": "a"}, "make")
+    settings = {"mcp.bank.url": server.url.removesuffix("/v1") + "/mcp"}
+    with Proxy(tmp_path, settings=settings) as proxy:
+        assert call(proxy, "s", "charge", run="model", cents=1).outcome == "live"
+        strict = headers(**{"x-agent-replay": "strict"})
+        known = proxy.client.send("POST", path("s", "b"), strict, body("charge", cents=1))
+        assert known.outcome == "replay"
+        refused = proxy.client.send("POST", path("s", "b"), strict, body("charge", cents=2))
+        assert refused.json()["error"]["data"]["code"] == "run_diverged" and refused.status == 400
+        assert server.calls == 1
+        assert proxy.client.send("POST", path("s", "model"), strict, body("charge", cents=2)).outcome == "live"
+
+
 def test_whoever_waits_with_a_call_that_is_rolled_back_is_told_to_ask_again(
     proxy: Proxy, server: Upstream, session: str
 ) -> None:
@@ -329,6 +364,66 @@ def test_equal_calls_side_by_side_are_two_calls(proxy: Proxy, server: Upstream, 
         gate.open()
         assert (one.answer().status, other.answer().status) == (200, 200)
     assert len({seen.headers.get("idempotency-key") for seen in server.requests}) == 2
+
+
+def give_up(proxy: Proxy, session: str, ident: Any, run: str = "a", **more: str) -> int:
+    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ident, "reason": "timeout"}}
+    return proxy.client.send("POST", path(session, run), headers(**more), json.dumps(told).encode()).status
+
+
+@pytest.mark.parametrize("accept", [BOTH, "application/json"])
+def test_a_client_that_gives_a_held_call_up_and_asks_again_waits_with_the_same_question(
+    proxy: Proxy, server: Upstream, session: str, accept: str
+) -> None:
+    """As clients do after a timeout, on a socket that stays open."""
+    with start(proxy, session, "send_mail", accept=accept) as first_try:
+        asked = pending(proxy, session=session)[0]
+        assert give_up(proxy, session, "1") == 200 and give_up(proxy, session, 1, **{"mcp-session-id": "m"}) == 200
+        assert give_up(proxy, session, 1) == 202
+        assert end_of(first_try.answer())["error"]["data"]["code"] == "refused"
+        assert server.calls == 2  # what it does not know goes to the server
+        with start(proxy, session, "send_mail", ident=2, accept=accept) as second_try:
+            assert pending(proxy, session=session) == [asked]
+            decide(proxy, asked, "APPROVED")
+            assert end_of(second_try.answer())["id"] == 2
+    assert server.calls == 3 and len(effects_of(proxy, session)) == 1
+
+
+def test_a_client_that_hangs_up_and_asks_again_at_once_waits_with_the_same_question(
+    proxy: Proxy, server: Upstream, session: str
+) -> None:
+    waiting = start(proxy, session, "send_mail")
+    asked = pending(proxy, session=session)
+    for ident in range(2, 40):
+        waiting.close()
+        waiting = start(proxy, session, "send_mail", ident=ident)
+        waiting.read_head()
+        waiting.read_until(b": held: approval")
+    assert pending(proxy, session=session) == asked
+    decide(proxy, asked[0], "APPROVED")
+    assert events(waiting.read_body()[0])[-1]["id"] == 39
+    waiting.close()
+    assert server.calls == 1
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_call_that_was_sent_and_given_up_goes_on_and_whoever_asks_again_has_its_result(
+    proxy: Proxy, server: Upstream, session: str, over: bool
+) -> None:
+    gate = Gate()
+    server.script = lambda seen: stream(b": working\n\n", gate, b"data: " + result(seen) + b"\n\n")
+    with start(proxy, session, "charge") as first_try:
+        first_try.read_head()
+        assert give_up(proxy, session, 1) == 202
+        assert events(first_try.read_body()[0])[-1]["error"]["data"]["code"] == "refused"
+        if over:
+            gate.open()
+            until(lambda: effects_of(proxy, session)[0]["state"] == "done", "result")
+        with start(proxy, session, "charge", ident=2) as second_try:
+            gate.open()
+            assert end_of(second_try.answer())["result"] == OK
+    assert server.calls == 1
+    assert call(proxy, session, "charge", ident=3).outcome == "live"
 
 
 def test_a_restarted_agent_waits_for_the_call_of_its_earlier_life(proxy: Proxy, server: Upstream, session: str) -> None:
@@ -598,6 +693,21 @@ def test_a_tool_that_only_reads_is_asked_again_at_once(proxy: Proxy, server: Ups
     assert server.calls == 2
     assert text(call(proxy, session, "get_mail", run="b")) == "done"
     assert len({seen.headers.get("idempotency-key") for seen in server.requests}) == 1
+
+
+def test_a_call_in_doubt_is_not_made_again_because_its_server_calls_it_harmless_now(
+    proxy: Proxy, server: Upstream, session: str
+) -> None:
+    listed = {"tools": [{"name": "wipe", "annotations": {"readOnlyHint": True}}]}
+    server.script = lambda seen: plain(result(seen, listed)) if b"tools/list" in seen.body else plain(b"", 500)
+    with start(proxy, session, "wipe"):
+        question(proxy, session)
+    sent = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
+    assert proxy.client.send("POST", path(session), headers(), sent).status == 200
+    with start(proxy, session, "wipe", run="b") as connection:
+        settle(proxy, session, 0, "abort")
+        assert "given up" in end_of(connection.answer())["result"]["content"][0]["text"]
+    assert [seen.json()["method"] for seen in server.requests] == ["tools/call", "tools/list"]
 
 
 def test_a_stream_that_breaks_off_is_resumed_where_its_server_offers_that(

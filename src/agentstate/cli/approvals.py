@@ -246,6 +246,8 @@ def _print(found: Any, full: bool, as_json: bool) -> None:
             _whole(console, one)
         return
     table = Table("id", "session", "step", "tool", "arguments", "state", "people", "since", box=None, pad_edge=False)
+    table.columns[0].min_width = max(len(one["id"]) for one in found)  # it is what the next command is given
+    table.columns[1].overflow = "fold"
     for one in found:
         table.add_row(
             one["id"], _text(one["session_id"]), str(one["step_number"]), _text(one["tool_name"] or one["kind"]),

@@ -27,6 +27,8 @@ def command(
         raise SettingsError("say which server to wrap: agentstate mcp wrap --server NAME -- CMD…")
     environ = dict(os.environ)
     environ |= {"AGENTSTATE_SESSION_ID": session} if session else {}
+    if not environ.get("AGENTSTATE_SESSION_ID"):
+        raise SettingsError("say whose calls they are: --session SESSION, or AGENTSTATE_SESSION_ID in the environment")
     environ |= {"AGENTSTATE_URL": url} if url else {}
     shim = [sys.executable, "-m", "agentstate.sdk.stdio", server, "--", *rest]
     os.execve(sys.executable, shim, environ)  # noqa: S606 - the same process goes on

@@ -39,6 +39,7 @@ def sessions(settings: Settings, status: str, limit: int, as_json: bool) -> None
         Console().print("no sessions yet; point an agent's base URL at the proxy, or try `agentstate demo`")
         return
     table = Table("session", "status", "steps", "runs", "cost", "last change", box=None, pad_edge=False)
+    table.columns[0].overflow = "fold"  # it is what the next command is given
     for row in rows:
         table.add_row(
             _text(row["id"]), row["status"], str(row["steps"]), str(row["runs"]), _money(row["cost"]), row["updated_at"]

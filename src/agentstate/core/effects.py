@@ -43,8 +43,9 @@ class Patterns(NamedTuple):
     idempotent: tuple[str, ...] = ()
 
 
-def class_of(tool: str, patterns: Patterns, hints: Hints | None = None) -> ToolClass:
-    """The class of a tool: by the settings, else by its server's hints, else `once`.
+def class_of(tool: str, patterns: Patterns, hints: Hints | None = None, claimed: ToolClass | None = None) -> ToolClass:
+    """The class of a tool: by the settings, else by its server's hints, else `once`. ``claimed``: what it was when the
+    call was claimed of which this is asked; hints that have become milder since do not count for that call.
 
     A tool that says both that it only reads and that it destroys is believed in neither.
     """
@@ -53,7 +54,9 @@ def class_of(tool: str, patterns: Patterns, hints: Hints | None = None) -> ToolC
     if any(fnmatchcase(tool, pattern) for pattern in patterns.idempotent):
         return ToolClass.IDEMPOTENT
     if hints is None:
-        return ToolClass.ONCE
+        return claimed or ToolClass.ONCE
+    if claimed is ToolClass.ONCE:
+        return claimed
     if hints.read_only and not hints.destructive:
         return ToolClass.READ
     if hints.idempotent and not hints.read_only:
@@ -166,8 +169,9 @@ def after(state: State, kind: ToolClass, asker: Holder, holder: Holder) -> After
     return After.DOUBT if kind is ToolClass.ONCE else After.SEND
 
 
-# Statuses by which an MCP server, or what stands before it, says for certain that it did not run a call.
-_REFUSED = frozenset(range(300, 500)) - {408, 409, 425}
+# Statuses by which an MCP server, or what stands before it, says for certain that it did not run a call. 303 is
+# also the answer to what was done.
+_REFUSED = frozenset(range(300, 500)) - {303, 408, 409, 425}
 
 
 def did_not_run(status: int) -> bool:
@@ -199,6 +203,18 @@ OUTCOMES = {"ran": Decision.REUSED, "did_not_run": Decision.APPROVED, "abort": D
 def settled_by(state: ApprovalState) -> Settled:
     """What a decision about a call in doubt comes to: approved, it did not run and is sent again; reused, it ran."""
     return _SETTLED.get(state, Settled.PENDING)
+
+
+def stands(kind: ToolClass, state: State, aborted: bool, decided: Iterable[ApprovalState]) -> bool:
+    """Whether a call did something to the world, or may have. ``decided``: what people and policies said of whether it
+    may be made. One that was refused, or not made as its duplicate was, did nothing; neither does one that only reads.
+    """
+    if kind is ToolClass.READ or state not in (State.COMPLETED, State.IN_FLIGHT, State.INTERRUPTED):
+        return False
+    return aborted or not _UNMADE & set(decided)
+
+
+_UNMADE = frozenset({ApprovalState.REJECTED, ApprovalState.EXPIRED, ApprovalState.REUSED})
 
 
 class Found(NamedTuple):

@@ -25,6 +25,7 @@ from agentstate.errors import AgentStateError, BadRequest
 NAME = "mcp"
 CALL = "tools/call"
 LIST = "tools/list"
+CANCELLED = "notifications/cancelled"
 KEY_META = "io.agentstate/idempotency-key"
 PARAM_HEADER = "mcp-param-"
 _VERSION_META = "io.modelcontextprotocol/protocolVersion"
@@ -33,13 +34,17 @@ _INVALID = -32600
 _MOST_DEPTH = 20  # of the schema that is searched for header annotations
 _SAFE_HEADER = re.compile(r"[\x20-\x7e]*")
 
+_ENVELOPE = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
+_PARAMS = frozenset({"name", "arguments", "_meta", "task"})
+
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Message(NamedTuple):
     """What a client posts. ``method``: empty for an answer of the client's own; ``name`` and ``arguments``: of a tool
     call. ``token``: under which it wants progress; ``None``: it does not; ``stateless``: it speaks a revision without
-    sessions, in which every result names its type."""
+    sessions, in which every result names its type. ``cancels``: the id of the request that is not waited for any more;
+    ``None``: it says no such thing."""
 
     body: bytes
     method: str
@@ -48,6 +53,7 @@ class Message(NamedTuple):
     arguments: dict[str, Any] = {}  # noqa: RUF012 - never changed
     token: str | int | None = None
     stateless: bool = False
+    cancels: str | int | float | None = None
 
     @property
     def is_call(self) -> bool:
@@ -67,6 +73,9 @@ class Offered(NamedTuple):
 def read(body: bytes) -> Message:
     """Raises ``BadRequest`` for what is no message, or holds a call that cannot be told apart."""
     value = _strict(body)
+    for part in value if isinstance(value, list) else [value]:
+        if isinstance(part, dict):
+            _check_spelling(part, _ENVELOPE, "a JSON-RPC message")
     if isinstance(value, list):
         if any(isinstance(part, dict) and part.get("method") == CALL for part in value) or not value:
             raise BadRequest("tool calls in a batch are not taken; send each in a request of its own")
@@ -76,6 +85,10 @@ def read(body: bytes) -> Message:
     method = value.get("method", "")
     if not isinstance(method, str):
         raise BadRequest("the method of a JSON-RPC message must be a text")
+    if method == CANCELLED and isinstance(value.get("params"), dict):
+        ident = value["params"].get("requestId")
+        known = ident if isinstance(ident, str | int | float) and not isinstance(ident, bool) else None
+        return Message(body, method, value.get("id"), cancels=known)
     if method != CALL:
         return Message(body, method, value.get("id"))
     return _call(body, value)
@@ -87,6 +100,7 @@ def _call(body: bytes, value: dict[str, Any]) -> Message:
         raise BadRequest("a tool call needs an id; without one its result could not be told")
     if not isinstance(params, dict) or not isinstance(params.get("name"), str) or not params["name"]:
         raise BadRequest("a tool call needs params with the name of a tool")
+    _check_spelling(params, _PARAMS, "a tool call")
     arguments = params.get("arguments")
     if arguments is not None and not isinstance(arguments, dict):
         raise BadRequest("the arguments of a tool call must be an object")
@@ -96,6 +110,14 @@ def _call(body: bytes, value: dict[str, Any]) -> Message:
     token = (meta or {}).get("progressToken")
     known = token if isinstance(token, str | int) and not isinstance(token, bool) else None
     return Message(body, CALL, ident, params["name"], arguments or {}, known, _VERSION_META in (meta or {}))
+
+
+def _check_spelling(members: Mapping[str, Any], known: frozenset[str], what: str) -> None:
+    """Some parsers know a member in any case, and in letters that only look so. Raises ``BadRequest`` for what such a
+    one would take for a member that it is not."""
+    for name in members:
+        if name not in known and name.casefold() in known:
+            raise BadRequest(f"{what} has no member {name[:40]!r}; did you mean {name.casefold()}?")
 
 
 def _strict(body: bytes) -> Any:

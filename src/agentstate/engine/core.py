@@ -5,6 +5,7 @@ Invariant: what is opened here is closed here, in the opposite order, and a stop
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 from functools import cached_property
@@ -53,6 +54,7 @@ class Parts:
         self.floating = Floating()
         self.tasks = Tasks()
         self.followers = Tasks()  # of jobs at providers; they may go on for hours, and a stop does not wait for them
+        self.standing: set[asyncio.Timeout] = set()  # of streams that have no end of their own: a stop ends them
         self.closing = False
         self.outbox = Outbox(settings.alerts, settings.approvals)
         self.links = Links(data_folder(), settings.approvals.link_expires_s)
@@ -103,6 +105,8 @@ class Parts:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is
         marked interrupted, and its readers are told to ask again."""
         self.closing = True
+        for stream in self.standing:
+            stream.reschedule(0)
         self.gate.close()
         late = await self.tasks.finish(grace_s)
         if late:

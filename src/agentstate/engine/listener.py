@@ -12,7 +12,8 @@ from agentstate.core.model import Outcome, Shape
 from agentstate.dialects import mcp, sse
 from agentstate.engine.headers import live_headers
 from agentstate.engine.recording import Recording
-from agentstate.errors import AgentStateError, UpstreamFault
+from agentstate.engine.request import Request
+from agentstate.errors import AgentStateError, Refused, UpstreamFault
 from agentstate.providers.client import Headers
 from agentstate.store.rows import ApprovalRow
 
@@ -21,10 +22,15 @@ _STREAM = [("content-type", "text/event-stream"), ("cache-control", "no-cache, n
 
 
 class Listener:
-    """``streams``: it takes events; ``told``: our headers for an outcome."""
+    """``request``: with which it asked; ``streams``: it takes events; ``told``: our headers for an outcome; ``gone``:
+    it does not wait any more, whatever its socket says."""
 
-    def __init__(self, message: mcp.Message, streams: bool, told: Callable[[Outcome], Headers]) -> None:
+    def __init__(
+        self, message: mcp.Message, request: Request, streams: bool, told: Callable[[Outcome], Headers]
+    ) -> None:
+        self.gone = False
         self._message = message
+        self._client = _client_of(request)
         self._streams = streams
         self._told = told
         self._beats = 0
@@ -44,7 +50,7 @@ class Listener:
     def wait(self, row: ApprovalRow) -> None:
         """The call waits for a person. From now on the status is out."""
         self._held = True
-        if self.recording.begun:
+        if self.recording.begun or self.recording.done:
             return
         if self._streams:
             self.recording.begin(200, [*_STREAM, *self._told(Outcome.HELD)], Shape(stream=True))
@@ -58,7 +64,7 @@ class Listener:
     def event(self, event: bytes, headers: Headers) -> None:
         """News from the server, as it came."""
         self._held = False
-        if not self._streams:
+        if not self._streams or self.recording.done:
             return
         if not self.recording.begun:
             kept = [pair for pair in live_headers(headers) if pair[0].lower() not in ("content-type", "cache-control")]
@@ -87,8 +93,20 @@ class Listener:
         text = body[:300].decode("utf-8", "replace")
         return mcp.error(self._message.id, UpstreamFault(f"the MCP server answered with status {status}: {text}"))
 
+    def is_of(self, request: Request, ident: str | int | float) -> bool:
+        """Whether it waits for what the client of ``request`` asked under that id."""
+        mine = self._message.id == ident and type(self._message.id) is type(ident)
+        return mine and not self.recording.done and self._client == _client_of(request)
+
+    def give_up(self) -> None:
+        """The client has said that it does not wait any more: as if it had hung up."""
+        self.gone = True
+        self.fail(Refused("the client gave this call up"))
+
     def fail(self, error: AgentStateError) -> None:
         """It came to nothing that is known."""
+        if self.recording.done:
+            return
         if self.recording.begun:
             self._end(mcp.error(self._message.id, error), 200, [])
         else:
@@ -100,3 +118,9 @@ class Listener:
         if not self.recording.begun:
             self.recording.begin(status, headers, Shape())
         self.recording.end(mcp.event(body) if self.recording.shape.stream else body)
+
+
+def _client_of(request: Request) -> tuple[str, str, str]:
+    """What tells MCP clients apart, among those that the journal takes for one agent."""
+    ident = next((value for name, value in request.headers if name.lower() == "mcp-session-id"), "")
+    return request.session, request.run, ident

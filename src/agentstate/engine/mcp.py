@@ -40,7 +40,8 @@ _AGAIN = 1  # how often a call that may be made twice is sent again by itself
 
 @dataclass(slots=True)
 class Work:
-    """A call on its way. ``listeners``: those who wait for it; the first one's request is what the server is sent."""
+    """A call on its way. ``listeners``: those who wait for it; the first one's request is what the server is sent.
+    ``leaving``: nobody waits, and its task ends without it being sent: who comes now asks once it has."""
 
     asked: AskedCall
     message: mcp.Message
@@ -48,16 +49,18 @@ class Work:
     live: Live
     listeners: list[Listener] = field(default_factory=list)
     sending: bool = False
+    leaving: bool = False
     task: asyncio.Task[None] | None = None
 
     def wait(self, row: ApprovalRow) -> None:
         for listener in self.listeners:
             listener.wait(row)
-        if self.live.recording.readers == 0 and self.task is not None:
-            self.task.cancel()  # nobody waits: the next who asks will
+        if self.live.recording.readers == 0:
+            self.deserted()  # the next who asks will wait
 
     def deserted(self) -> None:
         if not self.sending and self.task is not None:
+            self.leaving = True
             self.task.cancel()
 
     def finish(self, outcome: bytes, headers: Headers, how: Outcome) -> None:
@@ -88,18 +91,27 @@ class McpCalls:
             request, call, print_, session, run, server.name, message.name, message.arguments,
             listed.hints if listed else None, known.schema, known.output,
         )  # fmt: skip
-        decision = self.tools.decide(asked)
-        if isinstance(decision, Replay):
-            return await self._replay(asked, message, decision.step)
-        if isinstance(decision, Follow):
+        while isinstance(decision := self.tools.decide(asked), Follow):
             work = next((one for one in self._works if one.live.step == decision.step), None)
             if work is None:
                 raise StepTaken("an equal call is under way elsewhere; ask again")
-            return await self._attend(asked, work, message, streams, Outcome.JOINED)
+            if not work.leaving or work.task is None:
+                return await self._attend(asked, work, message, streams, Outcome.JOINED)
+            await asyncio.wait({work.task})
+        if isinstance(decision, Replay):
+            return await self._replay(asked, message, decision.step)
         step = self.tools.step_of(decision)
         work = Work(asked, message, server, self.tools.new_live(asked, step))
         self._works.append(work)
         return await self._attend(asked, work, message, streams, Outcome.LIVE, step)
+
+    def cancel(self, request: Request, ident: str | int | float) -> bool:
+        """The client of ``request`` does not wait for its call ``ident`` any more: it goes on if it was sent, and the
+        next who asks for it is given its result. Whether there is such a call."""
+        found = [one for work in self._works for one in work.listeners if one.is_of(request, ident)]
+        if len(found) == 1:  # else whose it is cannot be told
+            found[0].give_up()
+        return len(found) == 1
 
     async def _replay(self, asked: AskedCall, message: mcp.Message, step: int) -> Answer:
         run, floating = asked.run, self.parts.floating
@@ -126,7 +138,7 @@ class McpCalls:
             shown = how if how is Outcome.JOINED else outcome
             return asked.told(shown, live.number, how is Outcome.JOINED).headers()
 
-        listener = Listener(message, streams, told)
+        listener = Listener(message, asked.request, streams, told)
         work.listeners.append(listener)
         live.recording.enter()
         if how is not Outcome.JOINED:
@@ -145,7 +157,10 @@ class McpCalls:
             live.recording.leave()
             raise listener.recording.error or AgentStateError("the call could not begin; ask again")
         self.parts.floating.reads(run, live.step, asked.request.retry)
-        close = partial(self.tools.left, run, live.step, live, connection)
+
+        def close(delivered: bool) -> None:
+            self.tools.left(run, live.step, live, connection, delivered and not listener.gone)
+
         try:
             if how is Outcome.JOINED:
                 commit = self.parts.journal.serve(live.session, run, live.step, how.value, hint=asked.request.hint)

@@ -81,11 +81,12 @@ async def read_reply(
     kind = next((value for name, value in reply.headers if name.lower() == "content-type"), "")
     if reply.status < 300 and kind.lower().startswith("text/event-stream"):
         return await _streamed(_Stream(ident, most, news), reply, question, attempt)
-    body = b""
+    grown = bytearray()
     async for chunk in reply.chunks:
-        body += chunk
-        if len(body) > most:
+        grown += chunk
+        if len(grown) > most:
             raise UpstreamInvalid(f"the tool's answer is larger than {most} bytes (server.max_answer_bytes)")
+    body = bytes(grown)
     if reply.status >= 300:
         if effects.did_not_run(reply.status):
             return Refused(reply.status, body)

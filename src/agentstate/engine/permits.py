@@ -167,7 +167,8 @@ class Permits:
         if state is State.IN_FLIGHT:
             await self._parts.journal.interrupt_step(effect.step)
             state = State.INTERRUPTED
-        given = self._tools.new_effect(asked)._replace(arguments=arguments, settled=settled)
+        kind = self._tools.class_of(asked, effect).value
+        given = self._tools.new_effect(asked)._replace(kind=kind, arguments=arguments, settled=settled)
         claimed = await self._parts.journal.claim(self._tools.new_step(asked), given, effect.step, state)
         return self._claimed(live, claimed, _edited(asked, arguments))
 

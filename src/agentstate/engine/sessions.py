@@ -8,19 +8,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from agentstate.core import effects
 from agentstate.core.approval import Person
-from agentstate.core.model import RunState, SessionStatus
+from agentstate.core.effects import Settled, ToolClass
+from agentstate.core.model import ApprovalKind, RunState, SessionStatus
 from agentstate.core.runs import Evidence
 from agentstate.engine import processes
 from agentstate.engine.core import Parts
 from agentstate.engine.identity import Identity
 from agentstate.errors import BadRequest, NotFound
-from agentstate.store.reader import Reader
+from agentstate.store.effect_reader import EffectRow
+from agentstate.store.reader import Lineage, Reader
 from agentstate.store.rows import NewRunRow, RunRow, SessionRow
 
 MOST_ID = 256
 MOST_LABEL = 100
+_LEAVE = (ApprovalKind.CALL, ApprovalKind.DUPLICATE)  # questions whether a call may be made
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -75,6 +80,14 @@ def summary(reader: Reader, run: RunRow) -> RunSummary:
     )
 
 
+class RolledBack(NamedTuple):
+    """The session as it is now. ``standing``: the tool calls in the steps that are superseded which did something, or
+    may have; a rollback undoes none of them."""
+
+    session: SessionRow
+    standing: list[EffectRow]
+
+
 class Sessions:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -84,14 +97,25 @@ class Sessions:
     def _read(self) -> Reader:
         return self._parts.journal.read
 
-    async def roll_back(self, key: str, step_number: int) -> SessionRow:
+    async def roll_back(self, key: str, step_number: int) -> RolledBack:
         """Steps from ``step_number`` on are superseded. Raises ``NotFound``, ``BadRequest``."""
         session = found(self._read, key)
         if step_number < 0 or step_number > session.steps:
             raise BadRequest(f"step_number is {step_number}; session {key!r} has the steps 0 to {session.steps - 1}")
+        shown, _ = self._parts.head(session)
         await self._parts.journal.roll_back(session, step_number)
         self._parts.gate.look_again()
-        return found(self._read, key)
+        return RolledBack(found(self._read, key), self._standing(session, shown, step_number))
+
+    def _standing(self, session: SessionRow, shown: Lineage, since: int) -> list[EffectRow]:
+        upto = dict(shown)
+        return [
+            effect for effect in self._read.effects(session.id)
+            if since <= effect.number < upto.get(effect.branch, 0) and effects.stands(
+                ToolClass(effect.kind), effect.state, effect.settled == Settled.ABORTED,
+                [row.state for row in self._read.approvals_of(effect.step) if row.kind in _LEAVE],
+            )
+        ]  # fmt: skip
 
     async def set_status(self, key: str, status: str) -> SessionRow:
         """Raises ``NotFound``, ``BadRequest``."""

@@ -12,16 +12,18 @@ from typing import Any
 
 from agentstate import clock
 from agentstate.core import effects, replay
+from agentstate.core.divergence import Policy
 from agentstate.core.effects import Holder, Patterns, ToolClass
 from agentstate.core.model import (
     Fingerprint,
     Outcome,
+    ReplayMode,
     RunState,
     Shape,
     State,
     Verdict,
 )
-from agentstate.core.replay import Ask, Execute
+from agentstate.core.replay import Ask, Execute, Miss
 from agentstate.dialects import function, mcp
 from agentstate.engine import processes
 from agentstate.engine.asked_call import AskedCall, Known
@@ -32,9 +34,10 @@ from agentstate.engine.presence import Connection
 from agentstate.engine.recording import Recording
 from agentstate.engine.request import Request
 from agentstate.engine.state import Live
-from agentstate.errors import BadRequest, RunFenced, ShuttingDown
+from agentstate.errors import BadRequest, RunDiverged, RunFenced, ShuttingDown
 from agentstate.store.effect_reader import EffectRow
 from agentstate.store.effects import Kept, NewEffect
+from agentstate.store.reader import Lineage
 from agentstate.store.rows import Begun, Ending, NewStep, RunRow, SessionRow
 
 
@@ -86,7 +89,8 @@ class Tools:
     # --- the decision ---
 
     def decide(self, asked: AskedCall) -> replay.Decision:
-        """Between this and the note that it was taken there must be no await."""
+        """Between this and the note that it was taken there must be no await. Raises ``RunDiverged`` where what is not
+        recorded is not wanted."""
         shown, _ = self.parts.head(asked.session)
         read, floating = self.parts.journal.read, self.parts.floating
         entries = []
@@ -100,7 +104,29 @@ class Tools:
         }
         request = asked.request
         ask = Ask(request.mode, request.retry, request.retry_key, request.hint)
-        return effects.decide(ask, asked.run.id, seen, asked.asker, holders)
+        decision = effects.decide(ask, asked.run.id, seen, asked.asker, holders)
+        strict = request.mode is ReplayMode.STRICT or Policy(self.parts.settings.replay.on_divergence) is Policy.STRICT
+        if strict and isinstance(decision, Miss):
+            self._check_all_read(asked, shown)
+        return decision
+
+    def _check_all_read(self, asked: AskedCall, shown: Lineage) -> None:
+        """Raises ``RunDiverged`` for a call that the journal does not hold while its run has answers unread. That an
+        agent knows them by itself, as one with a checkpoint does, cannot be seen in a tool call."""
+        claimed, run = self.parts.floating.claimed, asked.run
+        unread = self.parts.journal.read.unread(asked.session.id, shown, run)
+        left = [step.number for step in unread if not claimed(run.id, step.step)]
+        if left:
+            raise RunDiverged(
+                f"run {run.name} calls {asked.tool}, which the journal does not hold, while {len(left)} recorded "
+                f"answers are unread, of step {left[0]} first; the call was not made (strict replay)",
+                detail={
+                    "policy": Policy.STRICT.value,
+                    "run": run.name,
+                    "unread": left[:100],
+                    "unread_count": len(left),
+                },
+            )
 
     def new_live(self, asked: AskedCall, step: int | None) -> Live:
         """A note that a call is under way here; its recording stays empty and counts its readers."""
@@ -123,10 +149,8 @@ class Tools:
 
     def class_of(self, asked: AskedCall, effect: EffectRow | None = None) -> ToolClass:
         """By the settings, by what the server or the agent says, by what it was when it was claimed."""
-        kind = effects.class_of(asked.tool, self._patterns, asked.hints)
-        if kind is ToolClass.ONCE and effect is not None and asked.hints is None:
-            return ToolClass(effect.kind)
-        return kind
+        claimed = ToolClass(effect.kind) if effect is not None else None
+        return effects.class_of(asked.tool, self._patterns, asked.hints, claimed)
 
     # --- readers ---
 

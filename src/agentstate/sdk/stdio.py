@@ -13,6 +13,8 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -22,9 +24,21 @@ from agentstate.sdk.session import session
 
 KEY_META = "io.agentstate/idempotency-key"
 _VERSION_META = "io.modelcontextprotocol/protocolVersion"
-_CALL, _LIST = "tools/call", "tools/list"
+_CALL, _LIST, _CANCELLED = "tools/call", "tools/list", "notifications/cancelled"
 _INTERNAL, _INVALID, _PARSE = -32603, -32600, -32700
+_ENVELOPE = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
+_MOST_UNSEEN = 100  # outcomes that came when their clients had given the calls up
 _GRACE_S = 10.0  # for calls under way when the client leaves, and for the server to end
+
+
+@dataclass(slots=True)
+class _Work:
+    """A call on its way. ``message``: the latest request that asks for it; ``waits``: whether its client still does;
+    ``claim`` ``None``: leave is being asked for."""
+
+    message: dict[str, Any]
+    waits: bool = True
+    claim: Claim | None = None
 
 
 class Shim:
@@ -35,11 +49,11 @@ class Shim:
         self._agent = agent
         self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._lock = threading.Lock()  # of all that follows, and of both outputs
-        self._under_way: dict[str, tuple[Claim, dict[str, Any]]] = {}  # by the request's id
+        self._under_way: dict[str, _Work] = {}  # by the id that the server knows
+        self._unseen: deque[tuple[str, str]] = deque(maxlen=_MOST_UNSEEN)  # (what was asked, its outcome)
         self._lists: set[str] = set()
         self._listed: dict[str, dict[str, Any]] = {}
         self._idle = threading.Condition(self._lock)
-        self._asking = 0
 
     def run(self) -> int:
         reader = threading.Thread(target=self._read_server, name="mcp-server", daemon=True)
@@ -49,7 +63,7 @@ class Shim:
                 self._from_client(line)
         self._claims.give_up()
         with self._idle:
-            self._idle.wait_for(lambda: not self._asking and not self._under_way, _GRACE_S)
+            self._idle.wait_for(lambda: not self._under_way, _GRACE_S)
         assert self._server.stdin is not None
         with contextlib.suppress(OSError):
             self._server.stdin.close()
@@ -75,42 +89,95 @@ class Shim:
             if not isinstance(message.get("id"), str | int | float) or isinstance(message["id"], bool):
                 self._to_client(_error(None, _INVALID, "a tool call needs an id"))
                 return
-            with self._lock:
-                self._asking += 1
-            threading.Thread(target=self._call, args=(line, message), name="tool-call", daemon=True).start()
+            self._begin(line, message)
             return
+        elif message.get("method") == _CANCELLED and self._given_up(message):
+            return  # it goes on if it was sent: what it comes to is for whoever asks again
         elif message.get("method") == _LIST:
             with self._lock:
                 self._lists.add(_named(message.get("id")))
         self._to_server(line)
 
-    def _call(self, line: bytes, message: dict[str, Any]) -> None:
+    def _begin(self, line: bytes, message: dict[str, Any]) -> None:
+        """A call that was given up before is gone on with; any other begins."""
+        name, what = _named(message["id"]), _what(message)
+        with self._lock:
+            works = self._under_way
+            taken = any(name in (known, _named(work.message["id"])) for known, work in works.items())
+            left = next((work for work in works.values() if not work.waits and _what(work.message) == what), None)
+            unseen = next((one for one in self._unseen if one[0] == what), None)
+            if not taken and left is not None:
+                left.message, left.waits = message, True
+            elif not taken and unseen is not None:
+                self._unseen.remove(unseen)
+            elif not taken:
+                works[name] = work = _Work(message)
+                thread = threading.Thread(target=self._call, args=(line, work, name), name="tool-call", daemon=True)
+        if taken:  # whose answer would be whose could not be told
+            self._to_client(_error(None, _INVALID, f"a tool call with the id {message['id']} is under way already"))
+        elif left is None and unseen is not None:
+            self._to_client(_response(message, unseen[1]))
+        elif left is None:
+            thread.start()
+
+    def _given_up(self, message: dict[str, Any]) -> bool:
+        """Whether a client does not wait any more for a call of a tool."""
+        params = message.get("params")
+        name = _named(params.get("requestId")) if isinstance(params, dict) else ""
+        with self._lock:
+            found = next((one for one in self._under_way.values() if _named(one.message["id"]) == name), None)
+            if found is not None:
+                found.waits = False
+        return found is not None
+
+    def _told(self, work: _Work, outcome: str) -> None:
+        """To whoever waits; else it is kept for the next who asks."""
+        with self._lock:
+            waits, message = work.waits, work.message
+            if not waits:
+                self._unseen.append((_what(message), outcome))
+        if waits:
+            self._to_client(_response(message, outcome))
+
+    def _failed(self, work: _Work, text: str) -> None:
+        if work.waits:
+            self._to_client(_error(work.message["id"], _INTERNAL, text))
+
+    def _call(self, line: bytes, work: _Work, name: str) -> None:
         """One call of a tool, in a thread of its own."""
+        message, sent = work.message, False
         try:
             asked = self._asked(line, message)
-            token = _meta(message).get("progressToken")
             beats = 0
 
             def held(answer: dict[str, Any]) -> None:
                 nonlocal beats
                 beats += 1
+                token = _meta(work.message).get("progressToken") if work.waits else None
                 if isinstance(token, str | int):
                     self._to_client(_progress(token, beats, answer))
 
             claim = self._claims.claim(asked, held)
             if isinstance(claim, dict):
-                self._to_client(_response(message, json.dumps(claim)))
+                self._told(work, json.dumps(claim))
                 return
             with self._lock:
-                self._under_way[_named(message["id"])] = claim, message
-            self._to_server(_sent(message, claim))
+                if sent := work.waits:
+                    work.claim = claim
+                else:  # who asks again begins anew
+                    del self._under_way[name]
+            if sent:
+                self._to_server(_sent(message, claim))
+            else:
+                self._claims.hand_back(claim)
         except AgentStateError as error:
-            self._to_client(_error(message["id"], _INTERNAL, error.message))
+            self._failed(work, error.message)
         except OSError as error:  # the server is gone; what was under way is given up by its reader
-            self._to_client(_error(message["id"], _INTERNAL, f"the server is gone: {error}"))
+            self._failed(work, f"the server is gone: {error}")
         finally:
             with self._idle:
-                self._asking -= 1
+                if not sent:
+                    self._under_way.pop(name, None)
                 self._idle.notify_all()
 
     def _asked(self, line: bytes, message: dict[str, Any]) -> dict[str, Any]:
@@ -128,30 +195,35 @@ class Shim:
                 message = json.loads(line)
             except ValueError:
                 message = None
+            except RecursionError:  # it may be a result, which must not be told before it is kept
+                sys.stderr.write("agentstate: a message of the server is nested too deeply, and was not passed on\n")
+                continue
             if isinstance(message, dict) and "method" not in message and "id" in message:
                 name = _named(message["id"])
                 with self._lock:
                     found = self._under_way.get(name)
                     listed = name in self._lists
                     self._lists.discard(name)
+                if found is not None and found.claim is not None:
+                    self._outcome(name, found, found.claim, message)
                 if found is not None:
-                    self._outcome(name, *found, message)
                     continue
                 if listed:
                     self._note(message)
             self._to_client(line)
         self._gone()
 
-    def _outcome(self, name: str, claim: Claim, asked: dict[str, Any], message: dict[str, Any]) -> None:
+    def _outcome(self, name: str, work: _Work, claim: Claim, message: dict[str, Any]) -> None:
         """The server's answer to a call: kept, then told."""
         kind = "result" if isinstance(message.get("result"), dict) else "error"
         told = message.get(kind)
         outcome = json.dumps({kind: told if isinstance(told, dict) else {"code": _INTERNAL, "message": str(told)}})
         try:
             self._claims.report(claim, outcome)
-            self._to_client(_response(asked, outcome))
         except AgentStateError as error:
-            self._to_client(_error(asked["id"], _INTERNAL, error.message))
+            self._failed(work, error.message)
+        else:
+            self._told(work, outcome)
         with self._idle:
             self._under_way.pop(name, None)
             self._idle.notify_all()
@@ -168,10 +240,11 @@ class Shim:
     def _gone(self) -> None:
         """The server has ended: what became of the calls that it had is not known."""
         with self._lock:
-            left = list(self._under_way.items())
-        for _, (claim, asked) in left:
-            self._claims.abandon(claim)
-            self._to_client(_error(asked["id"], _INTERNAL, "the server ended before it answered"))
+            left = list(self._under_way.values())
+        for work in left:
+            if work.claim is not None:
+                self._claims.abandon(work.claim)
+                self._failed(work, "the server ended before it answered")
         with self._idle:
             self._under_way.clear()
             self._idle.notify_all()
@@ -194,12 +267,18 @@ class Shim:
 
 def _read(line: bytes) -> Any:
     """A message that every parser reads alike. Raises ``ValueError``."""
+    if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
+        raise ValueError("it holds a line break within, where some servers would begin another message")
     try:
         value = json.loads(line.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict | list):
         raise ValueError("it is no JSON-RPC message")
+    for part in value if isinstance(value, list) else [value]:
+        for name in part if isinstance(part, dict) else ():
+            if name not in _ENVELOPE and name.casefold() in _ENVELOPE:
+                raise ValueError(f"it has a member {name[:40]!r}; did you mean {name.casefold()}?")
     return value
 
 
@@ -217,6 +296,13 @@ def _no_constant(name: str) -> None:
 def _named(ident: Any) -> str:
     """An id as a key: 1 and "1" are two."""
     return json.dumps(ident)
+
+
+def _what(message: dict[str, Any]) -> str:
+    """What a call asks, equal for equal calls."""
+    params = message.get("params")
+    asked = {name: value for name, value in params.items() if name != "_meta"} if isinstance(params, dict) else params
+    return json.dumps(asked, sort_keys=True)
 
 
 def _meta(message: dict[str, Any]) -> dict[str, Any]:

@@ -20,10 +20,13 @@ from agentstate.errors import AgentStateError, ToolFailed, ToolRejected
 from agentstate.sdk.session import current, session
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from agentstate.sdk.claims import Claim, Claims
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind = Literal["once", "idempotent", "read"]
+_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _key: ContextVar[str | None] = ContextVar("agentstate_tool_key", default=None)
 
 
@@ -68,10 +71,10 @@ def tool(
 
     Arguments and results must be JSON; what is given back is the JSON value, live as in a replay (a tuple is a list).
 
-    Raises ``ValueError`` for a ``kind`` or ``ignore`` that is none. A call raises ``TypeError`` for arguments that are
-    not JSON, ``ToolRejected`` where it is refused, ``ToolFailed`` in a replay of an error of a kind that is not loaded,
-    and ``AgentStateError`` where the proxy cannot be reached: the function was not called then, or, where the text says
-    so, its result could not be kept.
+    Raises ``ValueError`` for a ``kind`` or ``ignore`` that is none, ``TypeError`` for a generator. A call raises
+    ``TypeError`` for arguments that are not JSON, ``ToolRejected`` where it is refused, ``ToolFailed`` in a replay of
+    an error of a kind that is not loaded, and ``AgentStateError`` where the proxy cannot be reached: it was not called
+    then, or, where the text says so, its result could not be kept.
     """
     if kind not in ("once", "idempotent", "read"):
         raise ValueError(f"kind is {kind!r}; use once, idempotent or read")
@@ -87,6 +90,8 @@ class _Tool:
     def __init__(
         self, function: Callable[..., Any], kind: str, name: str, ignore: frozenset[str], session: session | None
     ) -> None:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{name} is a generator, which gives nothing back that could be kept: give back a list")
         self._function = function
         self._kind = kind
         self._name = name
@@ -115,7 +120,8 @@ class _Tool:
                     outcome, error = _result(self._name, self._function(*bound.args, **bound.kwargs)), None
                 except Exception as raised:  # noqa: BLE001 - whatever it is, it is what the call came to
                     outcome, error = _error(raised), raised
-            return _kept(claims, claim, outcome, error)
+            claims.report(claim, outcome)
+            return _kept(outcome, error)
 
         return called
 
@@ -129,10 +135,9 @@ class _Tool:
                 return await self._function(*args, **kwargs)
             bound, asked = self._asked(args, kwargs)
             claims = self._claims(where)
-            loop = asyncio.get_running_loop()
-            asking = loop.run_in_executor(None, claims.claim, asked)
+            asking = _threaded(lambda: claims.claim(asked))
             try:
-                claim = await asyncio.shield(asking)
+                claim = await asyncio.shield(asyncio.wrap_future(asking))
             except asyncio.CancelledError:
                 claims.give_up()
                 asking.add_done_callback(lambda done: _hand_back(claims, done))
@@ -145,7 +150,8 @@ class _Tool:
                     outcome, error = _result(self._name, await self._function(*bound.args, **bound.kwargs)), None
                 except Exception as raised:  # noqa: BLE001 - whatever it is, it is what the call came to
                     outcome, error = _error(raised), raised
-            return await asyncio.shield(asyncio.to_thread(_kept, claims, claim, outcome, error))
+            await asyncio.shield(asyncio.wrap_future(_threaded(lambda: claims.report(claim, outcome))))
+            return _kept(outcome, error)
 
         return called
 
@@ -179,15 +185,24 @@ class _Tool:
         return bound, {"arguments": arguments, "class": self._kind}
 
     def _edit(self, bound: inspect.BoundArguments, claim: Claim) -> None:
-        """Put the arguments that a person gave in the place of the proposed ones. Raises ``TypeError`` for names that
-        the function does not have."""
+        """Put the arguments that a person gave in the place of the proposed ones: what was left out is not given.
+        Raises ``TypeError`` for names that the function does not have."""
         if claim.arguments is None:
             return
+        for name in set(bound.arguments) - self._ignore - set(claim.arguments):
+            del bound.arguments[name]
         for name, value in claim.arguments.items():
             if name not in self._signature.parameters or name in self._ignore:
                 raise TypeError(f"{self._name} was edited to have an argument {name}, which it does not have")
             many = self._signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
             bound.arguments[name] = tuple(value) if many else value
+        lacking = [
+            name for name, one in self._signature.parameters.items()
+            if name not in bound.arguments and one.default is one.empty and one.kind not in _MANY
+        ]  # fmt: skip
+        if lacking:
+            raise TypeError(f"{self._name} was edited to lack {', '.join(lacking)}, without which it cannot be called")
+        bound.apply_defaults()
 
 
 @contextmanager
@@ -204,15 +219,33 @@ def _running(claims: Claims, claim: Claim) -> Iterator[None]:
         _key.reset(before)
 
 
-def _hand_back(claims: Claims, asking: Any) -> None:
+def _threaded(work: Callable[[], Any]) -> Future[Any]:
+    """Do something in a thread of its own. Those of the event loop are few, and the agent's look-ups of addresses need
+    them, while a call may be held for days."""
+    import concurrent.futures
+    import threading
+
+    future: Future[Any] = concurrent.futures.Future()
+
+    def run() -> None:
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="agentstate-call").start()
+    return future
+
+
+def _hand_back(claims: Claims, asking: Future[Any]) -> None:
     """Leave that came when nobody wanted it any more."""
     if not asking.cancelled() and asking.exception() is None and not isinstance(asking.result(), dict):
         claims.hand_back(asking.result())
 
 
-def _kept(claims: Claims, claim: Claim, outcome: str, error: Exception | None) -> Any:
+def _kept(outcome: str, error: Exception | None) -> Any:
     """What the call gives back, once that is kept."""
-    claims.report(claim, outcome)
     if error is not None:
         raise error
     return json.loads(outcome)["result"]

@@ -110,9 +110,14 @@ class Api:
         number = (await body_of(request)).get("step_number")
         if number is None or not is_small(number):
             raise BadRequest('send {"step_number": n}: steps from n on are superseded')
-        row = await self._sessions.roll_back(key, number)
-        view = await self._guard.reading(lambda reader: session_view(reader, row))
-        return json_answer({"message": f"Session {key} reset from step {number} successfully.", "session": view})
+        row, effects = await self._sessions.roll_back(key, number)
+
+        def work(reader: Reader) -> dict[str, Any]:
+            standing = [effect_view(reader, effect) for effect in effects]
+            return {"session": session_view(reader, row), "standing": standing}
+
+        told = await self._guard.reading(work)
+        return json_answer({"message": f"Session {key} reset from step {number} successfully.", **told})
 
     async def _status(self, request: Request) -> Response:
         key = request.path_params["id"]

@@ -6,6 +6,7 @@ Invariant: nothing that could be a tool call passes by the engine within a sessi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import unquote
 
@@ -53,6 +54,8 @@ class McpPlane:
                 message = mcp.read(request.body)
                 if message.is_call:
                     return await self._call(request, server, message, passed)
+                if message.cancels is not None and request.session and self._calls.cancel(request, message.cancels):
+                    return Answer(202, list(Told(Outcome.LIVE).headers()), b"")
             elif request.body:
                 raise BadRequest(f"a {request.method} to an MCP server has no body")
             await self._pass(request, server, message, passed)
@@ -103,12 +106,30 @@ class McpPlane:
         question = forwarded_to(request, server, request.body)
         async with self._parts.http.attempt(server.provider, question) as reply:
             reply.headers = [*_theirs(reply), *Told(Outcome.LIVE).headers()]
+            if request.method == "GET":
+                reply.chunks = self._standing(reply.chunks)
             if message is None or message.method != mcp.LIST:
                 await passed(reply)
                 return
             # Noted before the client has it: it may call one of them at once.
             reply.chunks = self._noting(server, reply.headers, reply.chunks)
             await passed(reply)
+
+    async def _standing(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The server's news for a client, which stand for as long as it likes; they end when the proxy stops."""
+        standing, source = self._parts.standing, aiter(chunks)
+        while True:
+            try:
+                async with asyncio.timeout(None) as patience:
+                    standing.add(patience)
+                    chunk = await anext(source, None)
+            except TimeoutError:
+                return
+            finally:
+                standing.discard(patience)
+            if chunk is None:
+                return
+            yield chunk
 
     async def _noting(self, server: Server, headers: Headers, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """A list of tools as it comes, event by event, or whole where it is no stream."""

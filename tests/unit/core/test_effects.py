@@ -50,6 +50,29 @@ def test_a_tool_is_what_the_settings_say_then_its_hints_then_once(
     assert effects.class_of(tool, PATTERNS, hints) is kind
 
 
+@pytest.mark.parametrize(
+    ("claimed", "hints", "kind"),
+    [
+        (ONCE, Hints(read_only=True), ONCE),
+        (ONCE, Hints(idempotent=True), ONCE),
+        (ONCE, None, ONCE),
+        (READ, None, READ),
+        (READ, Hints(), ONCE),
+        (IDEMPOTENT, Hints(read_only=True), READ),
+    ],
+)
+def test_a_call_that_was_claimed_as_once_stays_so_when_its_server_says_milder_things(
+    claimed: ToolClass, hints: Hints | None, kind: ToolClass
+) -> None:
+    assert effects.class_of("send", PATTERNS, hints, claimed) is kind
+    assert effects.class_of("get_mail", PATTERNS, hints, claimed) is READ
+
+
+@pytest.mark.parametrize(("status", "proves"), [(302, True), (303, False), (404, True), (409, False), (500, False)])
+def test_a_status_proves_that_a_call_did_not_run_or_proves_nothing(status: int, proves: bool) -> None:
+    assert effects.did_not_run(status) is proves
+
+
 CALL = some.tuples(
     some.text(max_size=5), some.integers(1, 3), some.sampled_from(["", "a"]), some.text(max_size=5),
     some.dictionaries(some.text(max_size=3), some.integers() | some.text(max_size=3), max_size=3), some.integers(0, 2),

@@ -57,6 +57,12 @@ def print_of(body: bytes) -> bytes:
         b'{"method":"tools/call","id":1}',
         b'{"method":"tools/call","params":{"name":"x"}}',
         b"[" * 100_000,
+        b'{"method":"ping","id":1,"Method":"tools/call","params":{"name":"x"}}',
+        b'{"id":1,"METHOD":"tools/call","params":{"name":"x"}}',
+        b'[{"id":1,"method":"ping","Method":"tools/call","params":{"name":"x"}}]',
+        '{"method":"ping","id":1,"param\u017f":{"name":"x"}}'.encode(),
+        call(Name="drop_all"),
+        call(Arguments={"to": "all"}),
     ],
 )
 def test_what_could_be_a_call_and_is_not_clearly_one_is_refused(body: bytes) -> None:

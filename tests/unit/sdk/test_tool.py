@@ -8,6 +8,7 @@ import json
 import threading
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -113,6 +114,24 @@ def test_an_edit_that_the_function_cannot_take_is_its_outcome_and_nothing_is_cal
         proxy(CLAIMED | {"arguments": {"other": 5}}, {"state": "done"}) as (url, asked),
         session("s", url),
         pytest.raises(TypeError, match="edited to have an argument other"),
+    ):
+        add(1)
+    assert called == []
+    assert asked[1][1]["outcome"]["error"]["type"] == "TypeError"
+
+
+def test_an_argument_that_an_edit_left_out_is_not_given() -> None:
+    """The person saw a call with a scale, and took it out."""
+    with proxy(CLAIMED | {"arguments": {"one": 5, "rest": []}}, {"state": "done"}) as (url, _), session("s", url):
+        assert add(1, 2, scale=3) == [5]
+    assert called[0][:3] == (5, (), 1)
+
+
+def test_an_edit_that_leaves_out_what_the_function_needs_is_its_outcome_and_nothing_is_called() -> None:
+    with (
+        proxy(CLAIMED | {"arguments": {"scale": 2}}, {"state": "done"}) as (url, asked),
+        session("s", url),
+        pytest.raises(TypeError, match="edited to lack one"),
     ):
         add(1)
     assert called == []
@@ -242,6 +261,35 @@ async def test_an_asynchronous_call_that_is_cancelled_while_it_is_held_is_not_ma
         with pytest.raises(asyncio.CancelledError):
             await task
     assert called == []
+
+
+async def test_calls_that_are_held_leave_the_threads_of_the_loop_to_the_agent() -> None:
+    """Without them no address can be looked up, and no result of another call be kept."""
+
+    @tool
+    async def later() -> None:
+        called.append("later")
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    held = {"state": "held", "approval": "apr_1", "why": ""}
+    with proxy(*[held] * 100_000) as (url, asked), session("s", url):
+        tasks = [asyncio.ensure_future(later()) for _ in range(3)]
+        async with asyncio.timeout(20):
+            while len({body["sending"] for _, body in asked}) < 3:
+                await asyncio.sleep(0.005)
+            assert await asyncio.to_thread(len, asked) >= 3
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert called == []
+
+
+def test_a_generator_is_no_tool() -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(TypeError, match="numbers is a generator"):
+        tool(numbers)
 
 
 def test_the_session_of_a_call_is_the_innermost_block_then_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
