@@ -43,7 +43,6 @@ class ServerSettings(_Section):
     max_body_bytes: int = Field(64 * MIB, ge=1024, description="Largest request body taken; more is answered 413.")
     max_answer_bytes: int = Field(64 * MIB, ge=1024, description="Largest answer recorded; more is a failed attempt.")
     shutdown_grace_s: float = Field(20.0, ge=0, description="How long a stop waits for calls in flight.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged to stderr.")
 
 
 class StoreSettings(_Section):
@@ -202,6 +201,27 @@ class SimulateSettings(_Section):
     chunk_gap_s: float = Field(0.0, ge=0, description="Seconds between chunks of a simulated stream.")
 
 
+class LogSettings(_Section):
+    """What the process says of itself on stderr; no bodies and no credentials are ever in it."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged to stderr.")
+    format: Literal["text", "json"] = Field("text", description="Lines for people, or one JSON object a line.")
+    steps: Literal["none", "failed", "live", "all"] = Field(
+        "failed", description="Steps that get a line: none, those that failed, every live one, replays as well."
+    )
+
+
+class MetricsSettings(_Section):
+    open: bool = Field(False, description="Give `/metrics` to everybody who reaches the port, without a token.")
+
+
+class TelemetrySettings(_Section):
+    otlp_url: str = Field(
+        "",
+        description="Where spans of steps are sent (OTLP over HTTP), as `http://host:4318/v1/traces`; empty: nowhere.",
+    )
+
+
 def _default_providers() -> dict[str, ProviderSettings]:
     return {
         "openai": ProviderSettings(url="https://api.openai.com/v1", dialects=["openai"], key_env=""),
@@ -231,6 +251,9 @@ class Settings(_Section):
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)  # type: ignore[arg-type]
     alerts: list[AlertSettings] = Field(default_factory=list)
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
+    log: LogSettings = Field(default_factory=LogSettings)  # type: ignore[arg-type]
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)  # type: ignore[arg-type]
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)  # type: ignore[arg-type]
     simulate: SimulateSettings = Field(default_factory=SimulateSettings)  # type: ignore[arg-type]
 
 

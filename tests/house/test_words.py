@@ -25,7 +25,9 @@ ALLOWED = {
     "POST /api/alerts/{id}/retry": "a message is tried again, which is what a retry is",
     "alerts retry": "the same on the command line",
     "GET /api/approvals/pending": "a route of the first version, kept for its users",
-    "server.log_level": "the program's own log, not the journal",
+    "log.level": "the program's own log, not the journal",
+    "log.format": "the same",
+    "log.steps": "the same",
     "x-should-retry": "a header that SDKs define",
     "retry-after": "a header that HTTP defines",
 }

@@ -194,6 +194,8 @@ class Answering:
             headers + told.headers(),
             body,
             close=partial(self._close, run.id, decision.step, None, asked.request.connection),
+            told=told,
+            saved=recorded.cost,
         )
 
     async def _recorded(self, asked: Asked, decision: Replay, recorded: AnswerRow) -> tuple[Shape, bytes]:
@@ -327,7 +329,7 @@ class Answering:
                 headers = live_headers(recording.headers) + told.headers()
                 return Answer(
                     recording.status, headers, None, recording, close,
-                    lambda error: (recording.failure or asked.dialect.stream_error)(given.as_ours(error)),
+                    lambda error: (recording.failure or asked.dialect.stream_error)(given.as_ours(error)), told=told,
                 )  # fmt: skip
         if not await recording.complete():
             return self._waiting(asked, live.step, live.number, recording)
@@ -337,7 +339,8 @@ class Answering:
             body = asked.dialect.convert(recording.shape, asked.call.shape, body)
             headers = [pair for pair in headers if pair[0].lower() != "content-type"]
             headers.append(("content-type", asked.dialect.content_type(asked.call.shape)))
-        return Answer(recording.status, headers + told.headers(), body, close=close)
+        headers += told.headers()
+        return Answer(recording.status, headers, body, close=close, told=told, waited_s=recording.waited_s)
 
     def _close(self, run: int, step: int, recording: Recording | None, connection: Connection, delivered: bool) -> None:
         """A reader has its last byte, or is gone."""

@@ -57,6 +57,7 @@ def waiting(asked: Asked, told: Told, recording: Recording, close: Callable[[boo
         heartbeat,
         None if as_recorded else partial(_in_shape, dialect, recording, call.shape),
         told.headers(),
+        told,
     )
 
 

@@ -113,8 +113,9 @@ class McpCalls:
         except BaseException:
             close(False)
             raise
-        headers = [("content-type", "application/json"), *asked.told(Outcome.REPLAY, known.number, True).headers()]
-        return Answer(200, headers, mcp.response(message, known.outcome), close=close)
+        told = asked.told(Outcome.REPLAY, known.number, True)
+        headers = [("content-type", "application/json"), *told.headers()]
+        return Answer(200, headers, mcp.response(message, known.outcome), close=close, told=told)
 
     async def _attend(
         self, asked: AskedCall, work: Work, message: mcp.Message, streams: bool, how: Outcome, step: int | None = None
@@ -151,7 +152,9 @@ class McpCalls:
                 commit = self.parts.journal.serve(live.session, run, live.step, how.value, hint=asked.request.hint)
                 self.parts.floating.claim(run, live.step, commit)
                 await asyncio.shield(commit)
-            return await _answer_of(listener, close)
+            answer = await _answer_of(listener, close)
+            answer.told = asked.told(how, live.number, how is Outcome.JOINED)
+            return answer
         except AgentStateError:
             close(True)
             raise

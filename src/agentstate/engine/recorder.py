@@ -22,6 +22,7 @@ from agentstate.engine import context, held, jobs, looks, waiting
 from agentstate.engine.core import Parts
 from agentstate.engine.gate import Judged
 from agentstate.engine.headers import packed_headers
+from agentstate.engine.insight import Try
 from agentstate.engine.secrets import secrets_of
 from agentstate.engine.state import Live
 from agentstate.errors import (
@@ -45,7 +46,8 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 class Job:
     """What the task works on. ``again``: the step that is tried again; ``begun``: else, the new step on its way into
     the journal; ``drain``: whether to go on without readers; ``place``: for the policies; ``held``: the step's question
-    waits for a person."""
+    waits for a person. ``began`` (the first attempt), ``heard``, ``over`` (the present one's first and last byte):
+    when, on the clock of durations; ``ended``: how it was kept; ``fault``: why it was not answered, a code."""
 
     parts: Parts
     live: Live
@@ -67,6 +69,12 @@ class Job:
     restored: bool = False
     status: int = 0
     headers: Headers = field(default_factory=list)
+    began: float = 0.0
+    heard: float = 0.0
+    over: float = 0.0
+    ended: tuple[State, Verdict, float | None] | None = None
+    fault: str = ""
+    tries: tuple[Try, ...] = ()
 
 
 async def record(job: Job) -> None:
@@ -101,6 +109,7 @@ async def record(job: Job) -> None:
         if not job.live.recording.held:  # the gate has it then
             job.live.recording.on_deserted(lambda: None)
         job.parts.floating.drop(job.live)
+        job.parts.insight.ended(job)
 
 
 async def _begin(job: Job) -> None:
@@ -140,15 +149,31 @@ def _deserted(job: Job, task: asyncio.Task[None] | None) -> None:
 
 
 async def _attempt(job: Job) -> None:
-    async with job.parts.client.attempt(job.provider, job.question) as reply:
-        job.status, job.headers = reply.status, reply.headers
-        if 200 <= reply.status < 300:
-            if job.call.shape.stream:
-                await _stream(job, reply)
+    began = clock.monotonic()
+    job.began, job.heard, job.over, job.ended, job.fault = job.began or began, began, 0.0, None, ""
+    fault: BaseException | None = None
+    try:
+        async with job.parts.client.attempt(job.provider, job.question) as reply:
+            job.heard = clock.monotonic()
+            job.status, job.headers = reply.status, reply.headers
+            if 200 <= reply.status < 300:
+                if job.call.shape.stream:
+                    await _stream(job, reply)
+                else:
+                    await _plain(job, reply)
             else:
-                await _plain(job, reply)
-        else:
-            await _refusal(job, reply)
+                await _refusal(job, reply)
+    except BaseException as error:
+        fault = error
+        raise
+    finally:
+        job.parts.insight.attempted(job, began, fault)
+
+
+def _received(job: Job) -> None:
+    """The provider has said all; what follows is ours."""
+    job.over = clock.monotonic()
+    job.live.recording.waited_s = job.over - job.began
 
 
 def _take(job: Job, chunk: bytes) -> None:
@@ -169,6 +194,7 @@ async def _plain(job: Job, reply: Reply) -> None:
 
 
 async def _plain_end(job: Job, body: bytes) -> None:
+    _received(job)
     verdict = job.dialect.judge(job.call, body)
     if verdict.fault:
         raise UpstreamInvalid(f"provider {job.provider.name}: {verdict.fault}")
@@ -218,6 +244,7 @@ async def _stream(job: Job, reply: Reply) -> None:
 
 
 async def _stream_end(job: Job, gate: Gate, shown: int) -> None:
+    _received(job)
     verdict = gate.finish()
     if verdict.fault:
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
@@ -233,6 +260,7 @@ async def _refusal(job: Job, reply: Reply) -> None:
     """An error status is the provider's answer; it is given on and kept as a failed attempt."""
     async for chunk in reply.chunks:
         _take(job, chunk)
+    _received(job)
     body = b"".join(job.received)
     error = f"HTTP {reply.status}: {body[:500].decode('utf-8', 'replace')}"
     whole = None
@@ -286,15 +314,9 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: 
     await _commit(job, state, body, verdict, shape, error=verdict.failed, judged=judged)
     if verdict.answer_id and jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:
         asked = looks.Followed(
-            job.live.session,
-            job.place.session,
-            verdict.answer_id,
-            job.call,
-            job.dialect,
-            job.provider,
-            job.question.path,
-            job.question.headers,
-        )
+            job.live.session, job.place.session, verdict.answer_id, job.call, job.dialect, job.provider,
+            job.question.path, job.question.headers,
+        )  # fmt: skip
         job.parts.followers.start(f"follow job {verdict.answer_id}", jobs.follow(job.parts, asked))
     return body, bool(judged.asked)
 
@@ -341,28 +363,13 @@ async def _commit(
         if not job.parts.pricing.ready:
             await asyncio.wrap_future(job.parts.pricing.warm())
         cost = job.parts.pricing.cost(job.provider, verdict.model or job.call.model, verdict.usage, clock.now())
-    await job.parts.journal.end_step(
-        Ending(
-            job.live.session,
-            job.live.step,
-            job.live.attempt,
-            state,
-            job.status,
-            head,
-            body,
-            released,
-            shape,
-            verdict,
-            cost,
-            error[:2000],
-            jobs.is_job(job.call, verdict, state),
-            judged.invoked,
-            judged.asked,
-            judged.messages,
-            names(job.call.body, shape, body) if judged.asked else (),
-        ),
-        job.parts.floating.alone(),
-    )
+    ending = Ending(
+        job.live.session, job.live.step, job.live.attempt, state, job.status, head, body, released, shape, verdict,
+        cost, error[:2000], jobs.is_job(job.call, verdict, state), judged.invoked, judged.asked, judged.messages,
+        names(job.call.body, shape, body) if judged.asked else (),
+    )  # fmt: skip
+    await job.parts.journal.end_step(ending, job.parts.floating.alone())
+    job.ended = (state, verdict, cost)
 
 
 async def _failed(job: Job, error: AgentStateError) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from agentstate import clock
 from agentstate.core.model import Outcome
 from agentstate.dialects import registry
 from agentstate.engine import found, jobs
@@ -29,11 +30,18 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
     kind = registry.provider_kind(request.normal, request.headers)
     provider = parts.providers.for_dialect(kind)
     unknown = found.unknown(parts, request)
-    async with parts.client.attempt(provider, forwarded(request, kind, provider, raw=unknown is None)) as reply:
-        await jobs.note_deletion(parts, request, reply.status)
-        reply.headers = [pair for pair in reply.headers if not pair[0].lower().startswith("x-agentstate-")]
-        if unknown is not None and reply.status < 300:
-            reply.headers = [pair for pair in reply.headers if pair[0].lower() != "content-length"]
-            reply.chunks = found.judged(parts, request, unknown, reply.chunks)
-        reply.headers += Told(Outcome.LIVE).headers()
-        yield reply
+    began = clock.monotonic()
+    status, heard = 0, began
+    try:
+        async with parts.client.attempt(provider, forwarded(request, kind, provider, raw=unknown is None)) as reply:
+            heard = clock.monotonic()
+            await jobs.note_deletion(parts, request, reply.status)
+            reply.headers = [pair for pair in reply.headers if not pair[0].lower().startswith("x-agentstate-")]
+            if unknown is not None and reply.status < 300:
+                reply.headers = [pair for pair in reply.headers if pair[0].lower() != "content-length"]
+                reply.chunks = found.judged(parts, request, unknown, reply.chunks)
+            reply.headers += Told(Outcome.LIVE).headers()
+            yield reply
+            status = reply.status
+    finally:
+        parts.insight.relayed(provider.name, status, began, heard)

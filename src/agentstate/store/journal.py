@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.branching import lineage
+from agentstate.core.durations import Durations
 from agentstate.core.model import Release, RunState, SessionStatus, State
 from agentstate.errors import Conflict, StoreError, StoreReadOnly
 from agentstate.store import decisions, transactions
@@ -82,6 +83,20 @@ class Journal(Effects, Deciding):
         """Whether the file is still there and can be read. Raises ``StoreError``."""
         self._writer.check_place()
         self.read.raw("select 1").fetchone()
+
+    def durations(self) -> tuple[Durations, Durations]:
+        """How long commits and fsyncs took since the start."""
+        return self._writer.commits, self._writer.fsyncs
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of the file, and of its write-ahead log."""
+        found = []
+        for path in (self.path, self.path.with_name(self.path.name + "-wal")):
+            try:
+                found.append(path.stat().st_size)
+            except OSError:  # it is not there, now or yet
+                found.append(0)
+        return found[0], found[1]
 
     def close(self) -> None:
         """Write what is queued and let go of the file."""
