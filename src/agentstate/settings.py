@@ -323,6 +323,16 @@ def load(
         raise SettingsError(_explain(error, path)) from error
 
 
+def secret_values(part: Any) -> list[str]:
+    """Every secret text in settings, or in a part of them."""
+    if isinstance(part, SecretStr):
+        return [part.get_secret_value()]
+    inner = vars(part).values() if isinstance(part, BaseModel) else part.values() if isinstance(part, dict) else part
+    if inner is None or isinstance(inner, str | int | float | bytes):
+        return []
+    return [text for each in inner for text in secret_values(each)]
+
+
 def store_path(settings: Settings) -> Path:
     """The SQLite file of the settings; a plain path is taken as well. Raises ``SettingsError``."""
     url = settings.store.url

@@ -5,7 +5,7 @@ Invariant: what a provider does not tell counts as nothing, and a usage that can
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,12 @@ class Tokens(NamedTuple):
 
 
 NONE = Tokens()
-_Count = int | float | None
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None
+_Count = int | float | None  # where somebody writes 12.0
+
+
+class _ChatDetails(msgspec.Struct, gc=False):
+    cached_tokens: _Whole = 0
 
 
 class _Details(msgspec.Struct):
@@ -28,17 +33,20 @@ class _Details(msgspec.Struct):
 
 
 class _Chat(msgspec.Struct, gc=False):
-    """OpenAI's chat and what imitates it: apart, as it is the most frequent, and the quicker to read the fewer names
-    are looked for."""
+    """OpenAI's chat and what imitates it, as nearly all write it: apart, since it is the most frequent, and the quicker
+    to read the less is looked for."""
+
+    prompt_tokens: _Whole = 0
+    completion_tokens: _Whole = 0
+    prompt_tokens_details: _ChatDetails | None = None
+
+
+class _Usage(msgspec.Struct):
+    """The names of all formats; those that a provider does not use are missing."""
 
     prompt_tokens: _Count = 0
     completion_tokens: _Count = 0
     prompt_tokens_details: _Details | None = None
-
-
-class _Usage(msgspec.Struct):
-    """The names of the other formats; those that a provider does not use are missing."""
-
     input_tokens: _Count = 0
     output_tokens: _Count = 0
     input_tokens_details: _Details | None = None
@@ -59,17 +67,25 @@ _decoder = msgspec.json.Decoder(_Usage)
 
 def tokens(usage: str) -> Tokens:
     """The tokens of a usage object (JSON text); none where it is empty or not to be understood."""
-    if not usage:
-        return NONE
     try:
         chat = _chat.decode(usage)
-        if chat.prompt_tokens or chat.completion_tokens:
-            of_prompt = chat.prompt_tokens_details
-            stored = of_prompt.cached_tokens if of_prompt is not None else 0
-            return Tokens(_whole(chat.prompt_tokens), _whole(chat.completion_tokens), _whole(stored))
+    except (msgspec.DecodeError, RecursionError):
+        return _of_any(usage)
+    read, written, details = chat.prompt_tokens, chat.completion_tokens, chat.prompt_tokens_details
+    if read or written:
+        return Tokens(read or 0, written or 0, (details.cached_tokens or 0) if details is not None else 0)
+    return _of_any(usage)
+
+
+def _of_any(usage: str) -> Tokens:
+    try:
         found = _decoder.decode(usage)
     except (msgspec.DecodeError, RecursionError):
         return NONE
+    if found.prompt_tokens or found.completion_tokens:
+        of_prompt = found.prompt_tokens_details
+        stored = _whole(of_prompt.cached_tokens) if of_prompt is not None else 0
+        return Tokens(_whole(found.prompt_tokens), _whole(found.completion_tokens), stored)
     if found.input_tokens or found.output_tokens:
         of_input = found.input_tokens_details
         if of_input is not None:  # OpenAI's Responses: all that was read

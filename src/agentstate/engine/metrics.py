@@ -17,6 +17,7 @@ from agentstate.dialects.usage import tokens
 OTHER = "other"  # every model beyond the first _MOST_MODELS, and those that no provider has answered as
 NO_ANSWER = 0  # place of attempts that ended without a status
 _MOST_MODELS = 200
+_MOST_USAGES = 512  # put aside for each model: to read them takes longer than all the rest of counting
 _MOST_NAME = 100  # characters of a model's name
 _BEAT_S = 1.0  # between two measurements of the event loop
 
@@ -24,9 +25,9 @@ _BEAT_S = 1.0  # between two measurements of the event loop
 class Model:
     """A provider's model. ``statuses[i]``: attempts that were answered with ``i``xx, at ``NO_ANSWER`` the others;
     ``read``, ``written``, ``stored``: tokens as in ``dialects.usage``; ``unpriced``: answers with usage of unknown
-    price, which are not in ``usd``."""
+    price, which are not in ``usd``; ``usages``: what is not added to the tokens yet, see ``fold``."""
 
-    __slots__ = ("first", "read", "statuses", "stored", "unpriced", "usd", "whole", "written")
+    __slots__ = ("first", "read", "statuses", "stored", "unpriced", "usages", "usd", "whole", "written")
 
     def __init__(self) -> None:
         self.statuses = [0] * 6
@@ -34,6 +35,16 @@ class Model:
         self.first = Durations(OF_MODELS)
         self.read = self.written = self.stored = self.unpriced = 0
         self.usd = 0.0
+        self.usages: list[str] = []
+
+    def fold(self) -> None:
+        """Read the usages that were put aside."""
+        for usage in self.usages:
+            read, written, stored = tokens(usage)
+            self.read += read
+            self.written += written
+            self.stored += stored
+        self.usages.clear()
 
 
 class Gauge(NamedTuple):
@@ -79,20 +90,24 @@ class Metrics:
         if status:
             row.first.add(first_s)
         if usage:
-            read, written, stored = tokens(usage)
-            row.read += read
-            row.written += written
-            row.stored += stored
             if usd is None:
                 row.unpriced += 1
             else:
                 row.usd += usd
+            row.usages.append(usage)
+            if len(row.usages) >= _MOST_USAGES:
+                row.fold()
 
     def _row(self, provider: str, model: str, status: int) -> Model:
         """A row of its own once a provider has answered under the name: names come from clients, who may say any."""
         known = 200 <= status < 300 and len(self.models) < _MOST_MODELS and len(model) <= _MOST_NAME
         name = model if known and (model.isprintable() or not model) else OTHER
         return self.models.setdefault((provider, name), Model())
+
+    def fold(self) -> None:
+        """Bring the tokens up to date. In the event loop, before somebody looks."""
+        for row in self.models.values():
+            row.fold()
 
     def error(self, code: str) -> None:
         self.errors[code] = self.errors.get(code, 0) + 1

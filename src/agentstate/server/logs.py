@@ -14,9 +14,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, SecretStr
-
-from agentstate.settings import Settings
+from agentstate.settings import Settings, secret_values
 
 _SHORTEST = 8  # characters of a secret that is looked for
 _HIDDEN = "[hidden]"
@@ -45,22 +43,12 @@ def set_up(settings: Settings) -> None:
 
 def secrets_of(settings: Settings) -> list[str]:
     """Everything that the settings keep secret, with the keys that they name."""
-    found = list(_secrets_in(settings))
+    found = secret_values(settings)
     names = [provider.key_env for provider in settings.providers.values()]
     names += [pair.partition("=")[2] for server in settings.mcp.values() for pair in server.headers_env]
     values = [os.environ.get(name, "") for name in names if name]
     found += [part for value in values for part in (value, value.partition(" ")[2])]
     return sorted({text for text in found if len(text) >= _SHORTEST}, key=len, reverse=True)
-
-
-def _secrets_in(value: Any) -> list[str]:
-    if isinstance(value, SecretStr):
-        return [value.get_secret_value()]
-    if isinstance(value, BaseModel):
-        return [text for part in vars(value).values() for text in _secrets_in(part)]
-    if isinstance(value, dict | list):
-        return [text for part in (value.values() if isinstance(value, dict) else value) for text in _secrets_in(part)]
-    return []
 
 
 class _Lines(logging.Formatter):

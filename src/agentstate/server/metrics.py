@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
@@ -25,6 +26,7 @@ from agentstate.store.reader import Reader
 
 log = logging.getLogger("agentstate")
 
+_MOST_ROWS = 200  # of a gauge whose rows clients may have named
 _CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 
 
@@ -43,6 +45,7 @@ class Exposition:
         self._registry: Any = None
 
     async def answer(self, request: Request) -> Response:
+        self._parts.insight.metrics.fold()
         body, kind = await asyncio.to_thread(self._written, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": kind})
 
@@ -85,7 +88,7 @@ class _Collector:
 
     def _read(self, gauge: Gauge) -> list[tuple[tuple[str, ...], float]]:
         try:
-            return list(gauge.read())
+            return list(islice(gauge.read(), _MOST_ROWS))
         except Exception:  # the others are to be seen all the same
             log.exception("%s could not be read", gauge.name)
             return []
