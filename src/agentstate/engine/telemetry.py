@@ -53,10 +53,11 @@ class Telemetry:
             ) from error
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it would say again and again is said once
         self._trace = trace
-        ours = {SERVICE_NAME: "agentstate", SERVICE_VERSION: __version__}
-        resource = Resource(ours).merge(Resource.create())  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
-        if resource.attributes.get(SERVICE_NAME) == "unknown_service":
-            resource = resource.merge(Resource(ours))
+        resource = Resource.create()  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES among it
+        ours = {SERVICE_VERSION: __version__}
+        if str(resource.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
+            ours[SERVICE_NAME] = "agentstate"
+        resource = resource.merge(Resource(ours))
         self._ids = _ids()
         self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(_exporter(url)))
@@ -112,9 +113,10 @@ def _named(fact: Fact) -> tuple[str, dict[str, Any]]:
     if fact.is_tool:
         found = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": fact.name, **ours}
         return f"execute_tool {fact.name}", found
-    operation = _OF_PATHS.get(re.split("[/:]", fact.path.partition("?")[0])[-1]) or _OPERATIONS.get(
-        fact.dialect, "chat"
-    )
+    if fact.outcome == "held":  # the wait for a person; of the model's part a span of its own tells
+        return f"hold {fact.name}".strip(), {"gen_ai.request.model": fact.name, **ours}
+    last = re.split("[/:]", fact.path.partition("?")[0])[-1]
+    operation = _OF_PATHS.get(last) or _OPERATIONS.get(fact.dialect) or (last if "pure" in fact.dialect else "chat")
     vendor = next((name for start, name in _VENDORS.items() if start in fact.dialect), "openai")
     found = {
         "gen_ai.operation.name": operation,
