@@ -138,6 +138,19 @@ def test_approvals_and_held_answers_are_seen_as_they_are(proxy: Proxy) -> None:
     assert value(found, "agentstate_requests_total", dialect="openai_chat", outcome="held") == 1
 
 
+def test_a_rejection_by_an_error_counts_as_one_error_and_as_no_answer(
+    upstream_of_metrics: Upstream, tmp_path: Path
+) -> None:
+    file = '[[policies]]\ntools = ["send_email"]\non_reject = "error"\n'
+    with Proxy(tmp_path / "data", upstream_of_metrics.url, file=file) as proxy:
+        asking = Asking(lambda: proxy.client.ask("mails", "mail", run="a", model="gpt-4o"))
+        decide(proxy, pending(proxy)[0], "REJECTED")
+        assert asking.answer().status == 403
+        found = scrape(proxy)
+        assert value(found, "agentstate_errors_total", code="human_rejection") == 1
+        assert not [labels for name, labels in found if name == "agentstate_requests_total"]
+
+
 def test_no_label_holds_what_agents_made_up(proxy: Proxy) -> None:
     secret = "sk-test-in-the-wrong-place"
     for number in range(30):

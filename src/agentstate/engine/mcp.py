@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from agentstate import clock
 from agentstate.core import fingerprint
 from agentstate.core.effects import ToolClass
 from agentstate.core.model import Outcome, Shape, State, Verdict
@@ -203,15 +204,18 @@ class McpCalls:
     async def _send(self, work: Work, leave: Leave) -> AgentStateError | None:
         """Send a call once. ``None``: what it came to is kept and told; else why it is not known, which is kept too."""
         live, journal = work.live, self.parts.journal
+        began = clock.monotonic()
+        heard, status = began, 0
         try:
             if self.parts.closing:
                 raise UpstreamUnreachable("the proxy is stopping; ask again")
             question = self._question(work, leave)
             async with self.parts.http.attempt(work.server.provider, question) as reply:
+                heard = clock.monotonic()
                 most = self.parts.settings.server.max_answer_bytes
                 resume = partial(self.parts.http.attempt, work.server.provider)
                 read = await read_reply(reply, work.message.id, question, resume, most, work.listeners[0].event)
-                headers = reply.headers
+                headers, status = reply.headers, reply.status
             secrets = self._secrets(work, question)
             if isinstance(read, Refused):
                 await self._not_made(work, read.status, scrubbed(read.body, secrets), f"HTTP {read.status}")
@@ -230,6 +234,10 @@ class McpCalls:
         except BaseException:
             await asyncio.shield(journal.interrupt_step(live.step))
             raise
+        finally:
+            whole_s = clock.monotonic() - began
+            metrics = self.parts.insight.metrics
+            metrics.attempt(f"mcp:{work.server.name}", "", status, heard - began, whole_s, "", None)
         return None
 
     def _secrets(self, work: Work, question: Question) -> list[bytes]:

@@ -117,6 +117,9 @@ class Proxy:
         answer = await _while_connected(connection, self._answering.answer(request, dialect))
         try:
             await _deliver(scope, send, connection, answer, min(HEARTBEAT_S, request.patience))
+        except AgentStateError:
+            answer.told = None  # the error is the answer, and is counted as one
+            raise
         finally:
             self._insight.answered(request, dialect.name, answer, began)
 

@@ -84,10 +84,12 @@ class Journal(Effects, Deciding):
         self._writer.check_place()
         self.read.raw("select 1").fetchone()
 
+    @property
     def durations(self) -> tuple[Durations, Durations]:
         """How long commits and fsyncs took since the start."""
         return self._writer.commits, self._writer.fsyncs
 
+    @property
     def sizes(self) -> tuple[int, int]:
         """Bytes of the file, and of its write-ahead log."""
         found = []
