@@ -48,6 +48,11 @@ def alert_id() -> str:
     return "msg_" + secrets.token_hex(12)
 
 
+def span_id() -> int:
+    """A new random id for a span: 64 bits, not zero."""
+    return secrets.randbits(64) or 1
+
+
 def token() -> str:
     """A new secret of 256 bits, URL-safe."""
     return secrets.token_urlsafe(32)

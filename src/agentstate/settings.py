@@ -44,7 +44,6 @@ class ServerSettings(_Section):
     max_body_bytes: int = Field(64 * MIB, ge=1024, description="Largest request body taken; more is answered 413.")
     max_answer_bytes: int = Field(64 * MIB, ge=1024, description="Largest answer recorded; more is a failed attempt.")
     shutdown_grace_s: float = Field(20.0, ge=0, description="How long a stop waits for calls in flight.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged to stderr.")
 
 
 class StoreSettings(_Section):
@@ -340,6 +339,27 @@ class SimulateSettings(_Section):
     chunk_gap_s: float = Field(0.0, ge=0, description="Seconds between chunks of a simulated stream.")
 
 
+class LogSettings(_Section):
+    """What the process says of itself on stderr; no bodies and no credentials are ever in it."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged to stderr.")
+    format: Literal["text", "json"] = Field("text", description="Lines for people, or one JSON object a line.")
+    steps: Literal["none", "failed", "live", "all"] = Field(
+        "failed", description="Steps that get a line: none, those that failed, every live one, replays as well."
+    )
+
+
+class MetricsSettings(_Section):
+    open: bool = Field(False, description="Give `/metrics` to everybody who reaches the port, without a token.")
+
+
+class TelemetrySettings(_Section):
+    otlp_url: str = Field(
+        "",
+        description="Where spans of steps are sent (OTLP over HTTP), as `http://host:4318/v1/traces`; empty: nowhere.",
+    )
+
+
 def _default_providers() -> dict[str, ProviderSettings]:
     given: dict[str, dict[str, Any]] = {
         "openai": {"url": "https://api.openai.com/v1", "dialects": ["openai"]},
@@ -376,6 +396,9 @@ class Settings(_Section):
     prices: list[PriceSettings] = Field(default_factory=list)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)  # type: ignore[arg-type]
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
+    log: LogSettings = Field(default_factory=LogSettings)  # type: ignore[arg-type]
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)  # type: ignore[arg-type]
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)  # type: ignore[arg-type]
     simulate: SimulateSettings = Field(default_factory=SimulateSettings)  # type: ignore[arg-type]
 
 
@@ -450,6 +473,16 @@ def load(
         return Settings(**values)
     except ValidationError as error:
         raise SettingsError(_explain(error, path)) from error
+
+
+def secret_values(part: Any) -> list[str]:
+    """Every secret text in settings, or in a part of them."""
+    if isinstance(part, SecretStr):
+        return [part.get_secret_value()]
+    inner = vars(part).values() if isinstance(part, BaseModel) else part.values() if isinstance(part, dict) else part
+    if inner is None or isinstance(inner, str | int | float | bytes):
+        return []
+    return [text for each in inner for text in secret_values(each)]
 
 
 def store_path(settings: Settings) -> Path:

@@ -71,8 +71,8 @@ def _held(proxy: Proxy) -> Any:
 
 
 def pages() -> set[str]:
-    """The documented routes that are not JSON: what people and chats use."""
-    return set(names(PAGE, "The page and the buttons"))
+    """The documented routes that are not JSON: what people, chats and Prometheus use."""
+    return {*names(PAGE, "The page and the buttons"), names(PAGE, "Measurements")[0]}
 
 
 def _leave_in_doubt(proxy: Proxy) -> None:

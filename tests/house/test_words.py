@@ -29,7 +29,9 @@ ALLOWED = {
     **{f"retry.{name}": "it says when a failed attempt is tried again, which is what a retry is" for name in RETRY},
     "[[prices]] cache_read": "the provider's own cache, as every price list calls it",
     "[[prices]] cache_write": "the same",
-    "server.log_level": "the program's own log, not the journal",
+    "log.level": "the program's own log, not the journal",
+    "log.format": "the same",
+    "log.steps": "the same",
     "x-should-retry": "a header that SDKs define",
     "retry-after": "a header that HTTP defines",
 }

@@ -46,10 +46,10 @@ def test_without_anything_the_defaults_hold() -> None:
 
 
 def test_a_variable_beats_the_file_and_a_flag_beats_both(file: Path) -> None:
-    file.write_text('[server]\nhost = "10.0.0.1"\nport = 1001\nlog_level = "debug"\n')
+    file.write_text('[server]\nhost = "10.0.0.1"\nport = 1001\n[log]\nlevel = "debug"\n')
     environ = {"AGENTSTATE_PORT": "1002", "AGENTSTATE_HOST": "10.0.0.2"}
-    loaded = settings.load(file, {"server": {"port": 1003, "host": None}}, environ).server
-    assert (loaded.log_level, loaded.host, loaded.port) == ("debug", "10.0.0.2", 1003)
+    loaded = settings.load(file, {"server": {"port": 1003, "host": None}}, environ)
+    assert (loaded.log.level, loaded.server.host, loaded.server.port) == ("debug", "10.0.0.2", 1003)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_variables_that_only_clients_read_are_no_mistakes() -> None:
         ({"AGENTSTATE_PORT": "high"}, "server.port"),
         ({"AGENTSTATE_PORT": "65536"}, "server.port"),
         ({"AGENTSTATE_STORE__BUSY_S": "-1"}, "store.busy_s"),
-        ({"AGENTSTATE_SERVER__LOG_LEVEL": "loud"}, "server.log_level"),
+        ({"AGENTSTATE_LOG__LEVEL": "loud"}, "log.level"),
         ({"AGENTSTATE_PROVIDERS__NEW__KEY_ENV": "K"}, "providers.new.url"),
         ({"AGENTSTATE_PROVIDERS__OPENAI__DIALECTS": "latin"}, "providers.openai.dialects"),
     ],

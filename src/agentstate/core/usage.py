@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+_MOST = 2**53  # of one count: more is no number of tokens
+
 
 class Tokens(NamedTuple):
     """``input``: all that the model was given; ``cache_read`` and ``cache_write`` are parts of it. ``output``: all that
@@ -90,7 +92,9 @@ def _part(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _count(usage: Mapping[str, Any], name: str) -> int:
     found = usage.get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return 0
+    return int(found) if 0 < found < _MOST else 0
 
 
 def _first(*places: tuple[Mapping[str, Any], str]) -> int:

@@ -17,9 +17,6 @@ from agentstate import clock
 from agentstate.core import divergence, fingerprint, replay
 from agentstate.core.divergence import Diverged, Policy
 from agentstate.core.model import (
-    Call,
-    Fingerprint,
-    Match,
     Outcome,
     Release,
     RunState,
@@ -30,6 +27,7 @@ from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
 from agentstate.dialects import registry, stream_usage
 from agentstate.dialects.base import Dialect, check_content_type
 from agentstate.engine import given, invocations, waiting
+from agentstate.engine.asked import Asked
 from agentstate.engine.attempts import told_detour
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
@@ -39,7 +37,7 @@ from agentstate.engine.presence import Connection
 from agentstate.engine.recorder import Job, record
 from agentstate.engine.recording import Recording
 from agentstate.engine.rematch import Rematch, sentence
-from agentstate.engine.request import Answer, Request, Told
+from agentstate.engine.request import Answer, Request
 from agentstate.engine.state import Live
 from agentstate.errors import (
     AgentStateError,
@@ -48,32 +46,9 @@ from agentstate.errors import (
     SessionPaused,
     ShuttingDown,
 )
-from agentstate.store.rows import AnswerRow, NewStep, RunRow, SessionRow
+from agentstate.store.rows import AnswerRow, NewStep, RunRow
 
 log = logging.getLogger("agentstate")
-
-
-@dataclass(slots=True)
-class Asked:
-    """One request on its way, with what was found out about it."""
-
-    request: Request
-    dialect: Dialect
-    call: Call
-    print: Fingerprint
-    session: SessionRow
-    run: RunRow
-    outcome: Outcome = Outcome.LIVE
-    carried: tuple[int, ...] = ()
-
-    def told(self, outcome: Outcome, step: int, model: str, replayed: bool, match: Match = Match.STRICT) -> Told:
-        return Told(outcome, step, self.run.name, model, match, replayed, bool(self.run.siblings), self.run.evidence)
-
-    def told_of(self, live: Live, outcome: Outcome) -> Told:
-        """What is told of a recording, now that it is known who answers."""
-        recording = live.recording
-        told = self.told(outcome, live.number, recording.model or self.call.model, outcome is Outcome.JOINED)
-        return told._replace(detour=recording.detour) if recording.detour else told
 
 
 class Answering:
@@ -204,6 +179,8 @@ class Answering:
             headers + told.headers(),
             body,
             close=partial(self._close, run.id, decision.step, None, asked.request.connection),
+            told=told,
+            saved=recorded.cost,
         )
 
     async def _recorded(self, asked: Asked, decision: Replay, recorded: AnswerRow) -> tuple[Shape, bytes]:
@@ -343,10 +320,11 @@ class Answering:
                 raise recording.error
             # What broke off after its beginning is told as a stream whether or not it is over already.
             if recording.shape == asked.call.shape and (not recording.done or recording.error is not None):
-                headers = live_headers(recording.headers) + asked.told_of(live, outcome).headers()
+                told = asked.told_of(live, outcome)
+                headers = live_headers(recording.headers) + told.headers()
                 return Answer(
                     recording.status, headers, None, recording, close,
-                    lambda error: (recording.failure or asked.dialect.stream_error)(given.as_ours(error)),
+                    lambda error: (recording.failure or asked.dialect.stream_error)(given.as_ours(error)), told=told,
                 )  # fmt: skip
         if not await recording.complete():
             return self._waiting(asked, live.step, live.number, recording)
@@ -357,7 +335,9 @@ class Answering:
             body = asked.dialect.convert(recording.shape, asked.call.shape, body)
             headers = [pair for pair in headers if pair[0].lower() != "content-type"]
             headers.append(("content-type", asked.dialect.content_type(asked.call.shape)))
-        return Answer(recording.status, headers + asked.told_of(live, outcome).headers(), body, close=close)
+        told = asked.told_of(live, outcome)
+        headers += told.headers()
+        return Answer(recording.status, headers, body, close=close, told=told, waited_s=recording.waited_s)
 
     def _close(self, run: int, step: int, recording: Recording | None, connection: Connection, delivered: bool) -> None:
         """A reader has its last byte, or is gone."""

@@ -44,7 +44,7 @@ class AskedCall:
 
     def told(self, outcome: Outcome, step: int | None, replayed: bool = False) -> Told:
         return Told(outcome, step, self.run.name, "", replayed=replayed, sibling=bool(self.run.siblings),
-                    evidence=self.run.evidence)  # fmt: skip
+                    evidence=self.run.evidence, tool=self.tool)  # fmt: skip
 
 
 class Leave(NamedTuple):

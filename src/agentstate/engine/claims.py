@@ -98,6 +98,7 @@ class Claims:
         )  # fmt: skip
         await self.parts.journal.keep_result(Kept(ending, failed, given=run.id if run is not None else None))
         self.parts.floating.decided(effect.step)
+        self.parts.insight.reported(request, effect.step, effect.number, effect.tool, failed)
 
     async def _hand_back(self, effect: EffectRow) -> None:
         """The call was not made: it may be, when it is asked for again."""

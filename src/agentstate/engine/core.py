@@ -18,6 +18,7 @@ from agentstate.engine.budgets import Budgets
 from agentstate.engine.delivery import Delivery
 from agentstate.engine.foresight import Foresight
 from agentstate.engine.gate import Gate
+from agentstate.engine.insight import Insight
 from agentstate.engine.links import Links
 from agentstate.engine.outbox import Outbox
 from agentstate.engine.overlay import Overlays
@@ -46,6 +47,7 @@ class Parts:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.insight = Insight(settings)
         self.journal = Journal(store_path(settings), settings.store.busy_s)
         self.providers = Registry(settings.providers)
         self.mcp_servers = Servers(settings.mcp)
@@ -100,6 +102,7 @@ class Parts:
         self.delivery.start(url)
         self.followers.start("expire approvals", Approvals(self).expire())
         self.followers.start("ask about calls in doubt", doubts.ask_left(self))
+        self.followers.start("measure the event loop", self.insight.metrics.beat())
 
     async def drain(self, grace_s: float) -> None:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is
@@ -120,6 +123,7 @@ class Parts:
         for made in ("client", "http"):
             if made in self.__dict__:
                 await self.__dict__[made].close()
+        await self.insight.close()
         self.journal.close()
 
     def counts(self, provider: Provider) -> bool:

@@ -21,7 +21,7 @@ from agentstate.errors import AgentStateError, HumanRejection
 from agentstate.store.rows import AnswerRow, SessionRow
 
 if TYPE_CHECKING:
-    from agentstate.engine.answer import Asked
+    from agentstate.engine.asked import Asked
     from agentstate.engine.core import Parts
 
 log = logging.getLogger("agentstate")
@@ -57,6 +57,7 @@ def waiting(asked: Asked, told: Told, recording: Recording, close: Callable[[boo
         heartbeat,
         None if as_recorded else partial(_in_shape, dialect, recording, call.shape),
         told.headers(),
+        told,
     )
 
 

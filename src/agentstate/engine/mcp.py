@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from agentstate import clock
 from agentstate.core import fingerprint
 from agentstate.core.effects import ToolClass
 from agentstate.core.model import Outcome, Shape, State, Verdict
@@ -125,8 +126,9 @@ class McpCalls:
         except BaseException:
             close(False)
             raise
-        headers = [("content-type", "application/json"), *asked.told(Outcome.REPLAY, known.number, True).headers()]
-        return Answer(200, headers, mcp.response(message, known.outcome), close=close)
+        told = asked.told(Outcome.REPLAY, known.number, True)
+        headers = [("content-type", "application/json"), *told.headers()]
+        return Answer(200, headers, mcp.response(message, known.outcome), close=close, told=told)
 
     async def _attend(
         self, asked: AskedCall, work: Work, message: mcp.Message, streams: bool, how: Outcome, step: int | None = None
@@ -166,7 +168,9 @@ class McpCalls:
                 commit = self.parts.journal.serve(live.session, run, live.step, how.value, hint=asked.request.hint)
                 self.parts.floating.claim(run, live.step, commit)
                 await asyncio.shield(commit)
-            return await _answer_of(listener, close)
+            answer = await _answer_of(listener, close)
+            answer.told = asked.told(how, live.number, how is Outcome.JOINED)
+            return answer
         except AgentStateError:
             close(True)
             raise
@@ -215,15 +219,18 @@ class McpCalls:
     async def _send(self, work: Work, leave: Leave) -> AgentStateError | None:
         """Send a call once. ``None``: what it came to is kept and told; else why it is not known, which is kept too."""
         live, journal = work.live, self.parts.journal
+        began = clock.monotonic()
+        heard, status = began, 0
         try:
             if self.parts.closing:
                 raise UpstreamUnreachable("the proxy is stopping; ask again")
             question = self._question(work, leave)
             async with self.parts.http.attempt(work.server.provider, question) as reply:
+                heard = clock.monotonic()
                 most = self.parts.settings.server.max_answer_bytes
                 resume = partial(self.parts.http.attempt, work.server.provider)
                 read = await read_reply(reply, work.message.id, question, resume, most, work.listeners[0].event)
-                headers = reply.headers
+                headers, status = reply.headers, reply.status
             secrets = self._secrets(work, question)
             if isinstance(read, Refused):
                 await self._not_made(work, read.status, scrubbed(read.body, secrets), f"HTTP {read.status}")
@@ -242,6 +249,10 @@ class McpCalls:
         except BaseException:
             await asyncio.shield(journal.interrupt_step(live.step))
             raise
+        finally:
+            whole_s = clock.monotonic() - began
+            metrics = self.parts.insight.metrics
+            metrics.attempt(f"mcp:{work.server.name}", "", status, heard - began, whole_s, "", None)
         return None
 
     def _secrets(self, work: Work, question: Question) -> list[bytes]:

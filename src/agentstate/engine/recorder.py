@@ -19,11 +19,12 @@ from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
 from agentstate.dialects.lookups import names
 from agentstate.dialects.preamble import says
-from agentstate.engine import attempts, context, costs, finishing, held, jobs, looks, waiting
+from agentstate.engine import attempts, context, costs, draining, finishing, held, jobs, looks, waiting
 from agentstate.engine.candidates import Foreign
 from agentstate.engine.core import Parts
 from agentstate.engine.gate import Judged
 from agentstate.engine.headers import packed_headers
+from agentstate.engine.insight import Try
 from agentstate.engine.opening import Opening
 from agentstate.engine.request import Request
 from agentstate.engine.secrets import secrets_of
@@ -34,7 +35,6 @@ from agentstate.errors import (
     UpstreamCut,
     UpstreamFault,
     UpstreamInvalid,
-    final,
 )
 from agentstate.providers.client import Headers, Question, Reply
 from agentstate.providers.provider import Provider
@@ -53,7 +53,8 @@ class Job:
     the agent sent it, where the question asks for the stream's usage and the agent does not; ``held``: the step waits
     for a person; ``heard``: of an answer that came to an end. ``started``, ``course``, ``detour``, ``foreign``,
     ``lost``: see ``attempts``; ``between``: one attempt is over, and the next has not begun; ``limit``: of the whole
-    attempt."""
+    attempt. ``answered``, ``over``: when the present attempt's first and last byte came, on the clock of durations;
+    ``ended``: how it was kept; ``fault``: why it was not answered, a code."""
 
     parts: Parts
     live: Live
@@ -85,6 +86,11 @@ class Job:
     detour: Detour | None = None
     foreign: Foreign | None = None
     lost: tuple[str, ...] = ()
+    answered: float = 0.0
+    over: float = 0.0
+    ended: tuple[State, Verdict, float | None] | None = None
+    fault: str = ""
+    tries: tuple[Try, ...] = ()
 
 
 async def record(job: Job) -> None:
@@ -102,9 +108,9 @@ async def record(job: Job) -> None:
     try:
         if not await waiting.approved(job):
             return
-        job.live.recording.on_deserted(lambda: _deserted(job, task))
+        job.live.recording.on_deserted(lambda: draining.deserted(job, task))
         if job.live.recording.readers == 0:
-            _deserted(job, task)
+            draining.deserted(job, task)
         if context.may_differ(job):
             await context.correct(job)
         await attempts.run(job, _attempt)
@@ -119,6 +125,7 @@ async def record(job: Job) -> None:
         if not job.live.recording.held:  # the gate has it then
             job.live.recording.on_deserted(lambda: None)
         job.parts.floating.drop(job.live)
+        job.parts.insight.ended(job)
 
 
 async def _begin(job: Job) -> None:
@@ -134,52 +141,42 @@ async def _begin(job: Job) -> None:
     job.parts.floating.begun(job.live, begun.step, begun.number, begun.attempt)
 
 
-def _deserted(job: Job, task: asyncio.Task[None] | None) -> None:
-    """The last reader left: go on for a while, or stop at once."""
-    settings = job.parts.settings.replay
-    job.deserted_size = job.size
-
-    def check() -> None:
-        if job.live.recording.readers == 0 and not job.live.recording.done and task is not None:
-            job.gave_up = "nobody was reading the answer any more"
-            task.cancel()
-
-    if not job.drain or settings.drain_s <= 0:
-        check()
-    else:
-        asyncio.get_running_loop().call_later(settings.drain_s, check)
-
-
 async def _attempt(job: Job) -> None:
-    async with job.parts.client.attempt(job.provider, job.question) as reply:
-        job.status, job.headers = reply.status, reply.headers
-        if 200 <= reply.status < 300:
-            if job.call.shape.stream and job.foreign is None:
-                await _stream(job, reply)
+    began = clock.monotonic()
+    job.answered, job.over, job.ended, job.fault = began, 0.0, None, ""
+    fault: BaseException | None = None
+    try:
+        async with job.parts.client.attempt(job.provider, job.question) as reply:
+            job.answered = clock.monotonic()
+            job.status, job.headers = reply.status, reply.headers
+            if 200 <= reply.status < 300:
+                if job.call.shape.stream and job.foreign is None:
+                    await _stream(job, reply)
+                else:
+                    await _plain(job, reply)
             else:
-                await _plain(job, reply)
-        else:
-            await _refusal(job, reply)
+                await _refusal(job, reply)
+    except BaseException as error:
+        fault = error
+        raise
+    finally:
+        job.parts.insight.attempted(job, began, fault)
 
 
-def _take(job: Job, chunk: bytes) -> None:
-    job.received.append(chunk)
-    job.size += len(chunk)
-    most = job.parts.settings.server.max_answer_bytes
-    if job.size > most:
-        raise final(UpstreamInvalid(f"the provider's answer is larger than {most} bytes (server.max_answer_bytes)"))
-    unread = job.size - job.deserted_size if job.deserted_size is not None else 0
-    if job.live.recording.readers == 0 and unread > job.parts.settings.replay.drain_bytes:
-        raise final(UpstreamCut("nobody was reading the answer, and it grew beyond replay.drain_bytes"))
+def _received(job: Job) -> None:
+    """The provider has said all; what follows is ours."""
+    job.over = clock.monotonic()
+    job.live.recording.waited_s = job.over - job.started
 
 
 async def _plain(job: Job, reply: Reply) -> None:
     async for chunk in reply.chunks:
-        _take(job, chunk)
+        draining.take(job, chunk)
     await _plain_end(job, b"".join(job.received))
 
 
 async def _plain_end(job: Job, body: bytes) -> None:
+    _received(job)
     if job.foreign is not None:
         body, verdict = attempts.translated(job, body)
     else:
@@ -213,12 +210,12 @@ async def _stream(job: Job, reply: Reply) -> None:
     try:
         async with asyncio.timeout(None) as limit:
             async for chunk in reply.chunks:
-                _take(job, chunk)
+                draining.take(job, chunk)
                 if not sniffed and (start := b"".join(job.received).lstrip(_BLANK)):
                     sniffed = True
                     if not job.dialect.is_stream(job.call, start):
                         async for more in reply.chunks:
-                            _take(job, more)
+                            draining.take(job, more)
                         await _plain_end(job, b"".join(job.received))
                         return
                 free = gate.feed(chunk)
@@ -240,6 +237,7 @@ async def _stream(job: Job, reply: Reply) -> None:
 
 
 async def _stream_end(job: Job, gate: Gate, opening: Opening, shown: int) -> None:
+    _received(job)
     verdict = job.heard = gate.finish()
     if verdict.fault:
         raise UpstreamCut(f"provider {job.provider.name}: {verdict.fault}")
@@ -261,7 +259,8 @@ async def _stream_end(job: Job, gate: Gate, opening: Opening, shown: int) -> Non
 async def _refusal(job: Job, reply: Reply) -> None:
     """An error status is the provider's answer; it is given on and kept as a failed attempt."""
     async for chunk in reply.chunks:
-        _take(job, chunk)
+        draining.take(job, chunk)
+    _received(job)
     body = b"".join(job.received)
     error = f"HTTP {reply.status}: {body[:500].decode('utf-8', 'replace')}"
     whole = None
@@ -321,15 +320,9 @@ async def _finish(job: Job, body: bytes, verdict: Verdict, shape: Shape, shown: 
     await _commit(job, state, body, verdict, shape, error=verdict.failed, judged=judged)
     if verdict.answer_id and jobs.is_job(job.call, verdict, state) and job.parts.settings.replay.follow_jobs_s:
         asked = looks.Followed(
-            job.live.session,
-            job.place.session,
-            verdict.answer_id,
-            job.call,
-            job.dialect,
-            job.provider,
-            job.question.path,
-            job.question.headers,
-        )
+            job.live.session, job.place.session, verdict.answer_id, job.call, job.dialect, job.provider,
+            job.question.path, job.question.headers,
+        )  # fmt: skip
         job.parts.followers.start(f"follow job {verdict.answer_id}", jobs.follow(job.parts, asked))
     return body, bool(judged.asked)
 
@@ -359,6 +352,7 @@ async def _commit(
         names(job.call.body, shape, body) if judged.asked else (), job.lost, prices, job.parts.budgets.on,
     )  # fmt: skip
     await job.parts.journal.end_step(ending, job.parts.floating.alone())
+    job.ended = (state, verdict, cost)
     if job.parts.budgets.on:
         job.parts.budgets.settled()
 

@@ -28,6 +28,7 @@ class Recording:
         self.flushed = False  # a reader was sent its status before the end: an error can have none of its own
         self.error: AgentStateError | None = None
         self.readers = 0
+        self.waited_s = 0.0  # for the provider, from the first attempt to its last byte
         self.failure: Callable[[AgentStateError], bytes] | None = None  # the end of a stream that fails from now on
         self.heartbeat: Callable[[], bytes] = bytes  # what may be sent now to keep a reader waiting
         self.model = ""  # that answers, where it is known

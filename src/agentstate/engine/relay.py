@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from agentstate import clock
 from agentstate.core.model import Outcome
 from agentstate.dialects import registry
 from agentstate.engine import found, jobs
@@ -31,12 +32,19 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
     provider = parts.providers.for_dialect(kind)
     unknown = found.unknown(parts, request)
     relaying = Relaying(parts, request, provider, forwarded(request, kind, provider, raw=unknown is None))
-    async with AsyncExitStack() as stack:
-        reply = await relaying.reply(stack)
-        await jobs.note_deletion(parts, request, reply.status)
-        reply.headers = [pair for pair in reply.headers if not pair[0].lower().startswith("x-agentstate-")]
-        if unknown is not None and reply.status < 300:
-            reply.headers = [pair for pair in reply.headers if pair[0].lower() != "content-length"]
-            reply.chunks = found.judged(parts, request, unknown, reply.chunks)
-        reply.headers += Told(Outcome.LIVE, model=relaying.model, detour=relaying.detour).headers()
-        yield reply
+    began = clock.monotonic()
+    status, heard = 0, began
+    try:
+        async with AsyncExitStack() as stack:
+            reply = await relaying.reply(stack)
+            heard = clock.monotonic()
+            await jobs.note_deletion(parts, request, reply.status)
+            reply.headers = [pair for pair in reply.headers if not pair[0].lower().startswith("x-agentstate-")]
+            if unknown is not None and reply.status < 300:
+                reply.headers = [pair for pair in reply.headers if pair[0].lower() != "content-length"]
+                reply.chunks = found.judged(parts, request, unknown, reply.chunks)
+            reply.headers += Told(Outcome.LIVE, model=relaying.model, detour=relaying.detour).headers()
+            yield reply
+            status = reply.status
+    finally:
+        parts.insight.relayed(relaying.way.provider.name, status, began, heard)

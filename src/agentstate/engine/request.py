@@ -55,6 +55,8 @@ class Answer:
     ``heartbeat``: given, the answer waits for a person: its status is kept back until there is something to give, or
     until this must be sent to keep the reader waiting; ``status`` and ``headers`` are for that case. ``converted``:
     what is done to the whole, where it is given in another shape than it was recorded; ``ours``: our own headers.
+    ``told``: what they say, where the answer counts as one; ``saved``: what the provider was paid for it when it was
+    recorded, in USD, ``None``: not known; ``waited_s``: of a whole live answer, how long the provider took, in seconds.
 
     ``close(delivered)`` must be called once, when the last byte is out or the reader is gone.
     """
@@ -68,10 +70,13 @@ class Answer:
     heartbeat: Callable[[], bytes] | None = None
     converted: Callable[[bytes], bytes] | None = None
     ours: Headers = field(default_factory=list)
+    told: Told | None = None
+    saved: float | None = None
+    waited_s: float = 0.0
 
 
 class Told(NamedTuple):
-    """What our response headers say of an answer."""
+    """What our response headers say of an answer. ``tool``: no header, the tool whose call it answers."""
 
     outcome: Outcome
     step: int | None = None
@@ -82,6 +87,7 @@ class Told(NamedTuple):
     sibling: bool = False
     evidence: str = ""
     detour: str = ""
+    tool: str = ""
 
     def headers(self) -> Headers:
         found = [

@@ -1,7 +1,7 @@
 """Owns the control plane's routes. Must not hold rules: each route parses, calls one verb, renders.
 
-Invariant: every route but the health checks asks for a person's token, what changes sessions for an admin's; errors
-have codes and no traceback.
+Invariant: every route but the health checks asks for a person's token, what changes sessions for an admin's (what is
+measured asks for none where the settings say so); errors have codes and no traceback.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from agentstate.server.approve_page import ApprovePage
 from agentstate.server.auth import Authority
 from agentstate.server.effects import effect_view, settled_view
 from agentstate.server.hooks import Hooks
+from agentstate.server.metrics import metrics_route
 from agentstate.server.routing import Guard, body_of, error_answer, is_small, json_answer, next_page, person_of, whole
 from agentstate.server.views import detail_view, run_view, session_view
 from agentstate.settings import data_folder
@@ -34,7 +35,7 @@ from agentstate.store.reader import Reader
 
 
 class Api:
-    """The routes under ``/api``, ``/healthz`` and ``/readyz``."""
+    """The routes under ``/api``, ``/healthz``, ``/readyz`` and ``/metrics``."""
 
     def __init__(self, parts: Parts, token: str) -> None:
         self._parts = parts
@@ -48,6 +49,7 @@ class Api:
             routes=[
                 Route("/healthz", self._healthz, methods=["GET"]),
                 Route("/readyz", self._readyz, methods=["GET"]),
+                metrics_route(self._parts, guard),
                 *ApprovalRoutes(self._parts, guard).routes,
                 *ApprovePage(self._parts, self._links).routes,
                 *Hooks(self._parts).routes,

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import json
 import logging
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +21,7 @@ from agentstate.dialects import registry
 from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions
 from agentstate.errors import AgentStateError, Forbidden, SettingsError
-from agentstate.server import auth
+from agentstate.server import auth, logs
 from agentstate.server.address import bare_path
 from agentstate.server.errors import rendered
 from agentstate.server.protocol import protocol_for
@@ -34,8 +32,8 @@ from agentstate.settings import Settings, data_folder
 log = logging.getLogger("agentstate")
 KEEP_ALIVE_S = 75  # an idle socket is a sign of life of its run; SDK pools drop theirs earlier by themselves
 _CONTROL = ("/api/", "/approve/", "/hooks/", "/healthz", "/readyz")
-# Of any name: what says nothing, and what others sign.
-_OPEN = ("/hooks/", "/healthz", "/readyz")
+# Of any name: what says nothing, what others sign, and what no browser has the token for.
+_OPEN = ("/hooks/", "/healthz", "/readyz", "/metrics")
 
 
 class App:
@@ -53,7 +51,7 @@ class App:
             return
         try:
             path: str = scope["path"]
-            if path.startswith(_CONTROL) or path == "/api":
+            if path.startswith(_CONTROL) or path in ("/api", "/metrics"):
                 if not path.startswith(_OPEN):
                     self._sites.check_host(scope["headers"])
                     self._sites.check_change(scope["method"], scope["headers"])
@@ -66,11 +64,13 @@ class App:
                 self._sites.check_agent(scope["method"], scope["headers"], scope["raw_path"].decode("latin-1"))
                 await self._proxy(scope, receive, send)
         except Forbidden as error:
+            self._parts.insight.refused(error)
             await _refuse(scope, send, error)
         except (ConnectionAbortedError, asyncio.CancelledError):
             raise
         except Exception as error:
             log.exception("a request failed")
+            self._parts.insight.metrics.error(AgentStateError.code)
             await _last_resort(send, AgentStateError(f"the proxy failed ({type(error).__name__}); see its log"))
 
 
@@ -188,7 +188,7 @@ async def _linger(parts: Parts, seconds: float, stop: Callable[[], None]) -> Non
 
 def run(settings: Settings, linger_s: float | None = None, said: Callable[[str], None] | None = None) -> None:
     """``serve`` in an event loop of its own: uvloop where there is one."""
-    _logging(settings.server.log_level)
+    logs.set_up(settings)
     _calm_collector()
     try:
         import uvloop
@@ -207,24 +207,3 @@ def _calm_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
-
-
-class _Lines(logging.Formatter):
-    """One JSON object a line; no bodies, no headers."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "at": round(record.created, 3), "level": record.levelname.lower(), "message": record.getMessage()
-        }  # fmt: skip
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)
-
-
-def _logging(level: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines())
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(level.upper())
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

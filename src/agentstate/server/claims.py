@@ -61,6 +61,7 @@ class ClaimPlane:
             return _told(_held(got))
         if isinstance(got, Leave):
             begun, edited = got.begun, got.edited
+            self._tools.parts.insight.claimed(begun.step, request.headers)
             told = {"state": "claimed", "step": begun.step, "attempt": begun.attempt, "key": got.key,
                     "arguments": None if edited is None else json.loads(edited)}  # fmt: skip
             return _told(told, asked, begun.number)
@@ -105,10 +106,12 @@ def _held(got: Held) -> dict[str, Any]:
 
 def _told(told: dict[str, Any], asked: AskedCall | None = None, number: int | None = None) -> Answer:
     headers: Headers = [("content-type", "application/json")]
+    said = None
     if asked is not None:
         replayed = told["state"] == "done"
-        headers += asked.told(Outcome.REPLAY if replayed else Outcome.LIVE, number, replayed).headers()
-    return Answer(200, headers, msgspec.json.encode(told))
+        said = asked.told(Outcome.REPLAY if replayed else Outcome.LIVE, number, replayed)
+        headers += said.headers()
+    return Answer(200, headers, msgspec.json.encode(told), told=said)
 
 
 def _report(said: dict[str, Any], body: bytes) -> Report:

@@ -61,6 +61,7 @@ class McpPlane:
             await self._pass(request, server, message, passed)
             return None
         except AgentStateError as error:
+            self._parts.insight.refused(error)
             status, headers, _ = rendered(error)
             return Answer(status, headers, mcp.error(message.id if message is not None else None, error))
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from agentstate import clock
 from agentstate.dialects import registry
 from agentstate.engine import jobs, kept
 from agentstate.engine.answer import Answering
@@ -52,12 +53,14 @@ class Proxy:
         self._keys = tuple(key.get_secret_value() for key in parts.settings.server.agent_keys)
         self._most = parts.settings.server.max_body_bytes
         self._known = hints.enabled(parts.settings.hints)
+        self._insight = parts.insight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection: Connection = scope["agentstate.connection"]
         try:
             await self._handle(scope, receive, send, connection)
         except AgentStateError as error:
+            self._insight.refused(error)
             await _send_error(scope, send, error)
         except (_Gone, ConnectionAbortedError):
             return  # where an answer had begun, its socket is closed: the client sees that it is unfinished
@@ -83,15 +86,17 @@ class Proxy:
             await _send(send, *early)
             return
         body = await self._body(headers, receive)
+        began = clock.monotonic()
         request = read_request(
             scope["method"], address, scope["query_string"].decode("latin-1"), headers, body, connection, self._known
         )
         if is_claim(request):
             answer = await _while_connected(request.connection, self._claims.answer(request))
             await _deliver(scope, send, connection, answer)
+            self._insight.answered(request, "mcp" if is_mcp(request.normal) else "function", answer, began)
             return
         if is_mcp(request.normal):
-            await self._answer_mcp(scope, request, send)
+            await self._answer_mcp(scope, request, send, began)
             return
         dialect = registry.for_path(request.method, request.normal)
         if request.needs_approval and (dialect is None or not request.session):
@@ -110,7 +115,13 @@ class Proxy:
                 await self._relay(request, send)
             return
         answer = await _while_connected(connection, self._answering.answer(request, dialect))
-        await _deliver(scope, send, connection, answer, min(HEARTBEAT_S, request.patience))
+        try:
+            await _deliver(scope, send, connection, answer, min(HEARTBEAT_S, request.patience))
+        except AgentStateError:
+            answer.told = None  # the error is the answer, and is counted as one
+            raise
+        finally:
+            self._insight.answered(request, dialect.name, answer, began)
 
     async def _body(self, headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
         """The whole body. Raises ``BodyTooLarge`` as soon as that is known."""
@@ -136,13 +147,14 @@ class Proxy:
             f"the request body is larger than {self._most} bytes; raise server.max_body_bytes to allow it"
         )
 
-    async def _answer_mcp(self, scope: Scope, request: Request, send: Send) -> None:
+    async def _answer_mcp(self, scope: Scope, request: Request, send: Send, began: float) -> None:
         async def passed(reply: Reply) -> None:
             await _pass_on(send, reply, request.method)
 
         answer = await _while_connected(request.connection, self._mcp.answer(request, passed))
         if answer is not None:
             await _deliver(scope, send, request.connection, answer)
+            self._insight.answered(request, "mcp", answer, began)
 
     async def _relay(self, request: Request, send: Send) -> None:
         """Pass it through; when the client leaves, so do we."""

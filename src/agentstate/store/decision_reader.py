@@ -44,6 +44,10 @@ class DecisionReader:
         """(step, branch, number, how it was given) of answers of which the model is told what agents were not shown."""
         return [(row[0], row[1], row[2], Release(row[3])) for row in self._all("retold", (session,))]
 
+    def approval_states(self) -> dict[str, int]:
+        """How many approvals are in each state."""
+        return {row[0]: row[1] for row in self._all("approval_states", ())}
+
     def has_withheld(self, session: int) -> bool:
         """Whether some answer of the session is held, or was given otherwise than it came, or not at all."""
         return self._one("has_withheld", (session,)) is not None

@@ -20,6 +20,7 @@ from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.branching import lineage
 from agentstate.core.budget import Ruling
+from agentstate.core.durations import Durations
 from agentstate.core.model import Release, RunState, SessionStatus, State
 from agentstate.errors import Conflict, StoreError, StoreReadOnly
 from agentstate.store import budgets, decisions, reserving, transactions
@@ -39,8 +40,8 @@ from agentstate.store.rows import (
     NewStep,
     Plan,
     SessionRow,
-)
-from agentstate.store.sqlite import named
+)  # fmt: skip
+from agentstate.store.sqlite import named, size_of
 from agentstate.store.writer import Writer
 
 T = TypeVar("T")
@@ -85,6 +86,16 @@ class Journal(Effects, Deciding, Detouring):
         """Whether the file is still there and can be read. Raises ``StoreError``."""
         self._writer.check_place()
         self.read.raw("select 1").fetchone()
+
+    @property
+    def durations(self) -> tuple[Durations, Durations]:
+        """How long commits and fsyncs took since the start."""
+        return self._writer.commits, self._writer.fsyncs
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of the file, and of its write-ahead log."""
+        return size_of(self.path), size_of(self.path.with_name(self.path.name + "-wal"))
 
     def close(self) -> None:
         """Write what is queued and let go of the file."""

@@ -28,6 +28,11 @@ class OutboxReader:
         """The names of targets that have such messages."""
         return [row[0] for row in self._all("waiting_targets", ())]
 
+    def waiting_messages(self) -> dict[str, int]:
+        """How many messages are ``pending``, and how many ``dead``."""
+        pending, dead = self._one("waiting_messages", ())
+        return {"pending": pending, "dead": dead}
+
     def message(self, key: int) -> OutboxRow | None:
         row = self._one("outbox_message", (key,))
         return OutboxRow(*row) if row else None

@@ -92,6 +92,14 @@ def prepare(conn: sqlite3.Connection, path: Path) -> None:
         raise mapped(error, path) from error
 
 
+def size_of(path: Path) -> int:
+    """Bytes of a file; 0 where it is not there, now or yet."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def fresh(conn: sqlite3.Connection) -> None:
     """Make the schema in an empty file, in one transaction."""
     _script(conn, (HERE / "schema.sql").read_text("utf-8"), VERSION)

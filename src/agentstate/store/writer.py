@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentstate import clock
+from agentstate.core.durations import Durations
 from agentstate.errors import StoreError, StoreReadOnly
 from agentstate.store.sqlite import connect, mapped, prepare
 
@@ -94,6 +95,7 @@ class Writer:
         self._last = 0.0  # when writes were last committed
         self._following = 0  # commits that came soon after each other
         self._patient = True
+        self.commits, self.fsyncs = Durations(), Durations()  # how long they took
         self._conn: sqlite3.Connection | None = None
         self._log: int | None = None  # a descriptor of the write-ahead log
         self._syncing_s = 1.0  # what an fsync takes at most, by experience
@@ -188,6 +190,7 @@ class Writer:
         except Exception:  # noqa: BLE001 - the thread does it again, waits for locks, and keeps errors apart
             return False
         self._commits += 1
+        self.commits.add(clock.monotonic() - self._last)
         if self._commits % CHECK_EVERY == 0:
             self._give([])
         waiting = []
@@ -288,9 +291,11 @@ class Writer:
         if not groups:
             return
         self._wait_for_locks(True)
+        began = clock.monotonic()
         try:
             self._commit([item for group in groups for item in group])
             self._commits += 1
+            self.commits.add(clock.monotonic() - began)
             if not all(groups) or self._commits % CHECK_EVERY == 0:
                 self._checkpoint()
         finally:
@@ -339,8 +344,10 @@ class Writer:
                     os.close(folder)
             began = clock.monotonic()
             fdatasync(self._log)
+            took = clock.monotonic() - began
             # Quickly up, slowly down: a disk that was slow once is not trusted again at once.
-            self._syncing_s = max(clock.monotonic() - began, self._syncing_s * 0.95)
+            self._syncing_s = max(took, self._syncing_s * 0.95)
+            self.fsyncs.add(took)
         except OSError as error:
             # The kernel may have dropped what it could not write: no later fsync would tell.
             self._refusing = StoreError(

@@ -235,6 +235,13 @@ from outbox where target = ? and delivered_at is null and dead_at is null order 
 -- name: waiting_targets
 select distinct target from outbox where delivered_at is null and dead_at is null;
 
+-- name: waiting_messages
+select (select count(*) from outbox where delivered_at is null and dead_at is null),
+       (select count(*) from outbox where dead_at is not null);
+
+-- name: approval_states
+select state, count(*) from approval group by state;
+
 -- name: outbox_message
 select id, alert, target, event, session, subject, payload, attempts, created_at, next_at, delivered_at, dead_at, error
 from outbox where id = ?;
