@@ -87,7 +87,7 @@ def test_a_live_answer_and_its_replay_are_counted_with_tokens_and_money(proxy: P
     assert value(found, "agentstate_added_latency_seconds_count") == 2
     assert 0 < value(found, "agentstate_added_latency_seconds_sum") < BOUND_S
     assert value(found, "agentstate_journal_fsync_seconds_count") >= 1
-    assert value(found, "agentstate_journal_commit_seconds_count") >= 4
+    assert value(found, "agentstate_journal_commit_seconds_count") >= 1
     assert value(found, "agentstate_journal_bytes") > 0 and value(found, "agentstate_journal_wal_bytes") > 0
 
 

@@ -142,7 +142,7 @@ class _Collector:
     def _of_journal(self) -> Iterator[Any]:
         journal = self._parts.journal
         commits, fsyncs = journal.durations
-        yield _histogram("agentstate_journal_commit_seconds", "Commits of the journal.", commits)
+        yield _histogram("agentstate_journal_commit_seconds", "Commits of the journal, one in eight.", commits)
         yield _histogram("agentstate_journal_fsync_seconds", "Times it was put on disk.", fsyncs)
         whole, wal = journal.sizes
         yield _gauge("agentstate_journal_bytes", "Size of the journal's file.", (), [((), whole)])

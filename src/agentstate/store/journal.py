@@ -89,7 +89,7 @@ class Journal(Effects, Deciding, Detouring):
 
     @property
     def durations(self) -> tuple[Durations, Durations]:
-        """How long commits and fsyncs took since the start."""
+        """How long commits (one of ``writer.MEASURE_EVERY``) and fsyncs took since the start."""
         return self._writer.commits, self._writer.fsyncs
 
     @property

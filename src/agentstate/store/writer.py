@@ -31,7 +31,7 @@ CHECKPOINT_BYTES = 16 * 1024 * 1024  # of WAL before it is moved into the file
 # What of it is kept when it begins anew: nearly all, since overwriting is quicker than growing; less than what asks for
 # a checkpoint, since its size is how much has been written.
 KEPT_BYTES = CHECKPOINT_BYTES - 1024 * 1024
-CHECK_EVERY = 128  # commits between looks at the WAL's size
+CHECK_EVERY, MEASURE_EVERY = 128, 8  # commits between looks at the WAL's size, and between those that are timed
 SMALL_GROUP, SMALL_BYTES = 32, 128 * 1024  # what the event loop commits itself: it takes less than waking the thread
 QUICK_S = (
     0.001  # an fsync that the event loop may make itself while nobody else is served: it spares two thread switches
@@ -95,7 +95,7 @@ class Writer:
         self._last = 0.0  # when writes were last committed
         self._following = 0  # commits that came soon after each other
         self._patient = True
-        self.commits, self.fsyncs = Durations(), Durations()  # how long they took
+        self.commits, self.fsyncs = Durations(), Durations()
         self._conn: sqlite3.Connection | None = None
         self._log: int | None = None  # a descriptor of the write-ahead log
         self._syncing_s = 1.0  # what an fsync takes at most, by experience
@@ -180,9 +180,7 @@ class Writer:
 
     def _commit_here(self, group: list[_Write], alone: bool) -> bool:
         """Commit in the caller's thread; false: it is not that small, or did not work, and is the thread's."""
-        if self._given != self._done or len(group) > SMALL_GROUP:
-            return False
-        if sum([item.size for item in group]) > SMALL_BYTES:
+        if self._given != self._done or len(group) > SMALL_GROUP or sum([item.size for item in group]) > SMALL_BYTES:
             return False
         try:
             self._wait_for_locks(False)
@@ -190,9 +188,10 @@ class Writer:
         except Exception:  # noqa: BLE001 - the thread does it again, waits for locks, and keeps errors apart
             return False
         self._commits += 1
-        self.commits.add(clock.monotonic() - self._last)
-        if self._commits % CHECK_EVERY == 0:
-            self._give([])
+        if self._commits % MEASURE_EVERY == 0:
+            self.commits.add(clock.monotonic() - self._last)
+            if self._commits % CHECK_EVERY == 0:
+                self._give([])
         waiting = []
         for item in group:
             item.committed()
@@ -295,7 +294,8 @@ class Writer:
         try:
             self._commit([item for group in groups for item in group])
             self._commits += 1
-            self.commits.add(clock.monotonic() - began)
+            if self._commits % MEASURE_EVERY == 0:
+                self.commits.add(clock.monotonic() - began)
             if not all(groups) or self._commits % CHECK_EVERY == 0:
                 self._checkpoint()
         finally:
