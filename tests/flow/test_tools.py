@@ -181,6 +181,24 @@ def test_an_address_that_is_no_server_is_nowhere_passed_on_to(
 
 
 @pytest.mark.parametrize(
+    "more",
+    [
+        {"content-encoding": "gzip"},
+        {"content-type": "application/json; charset=utf-7"},
+        {"content-type": 'application/json; Charset="UTF-16LE"'},
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_message_that_its_server_would_read_in_another_encoding_is_not_sent(
+    proxy: Proxy, server: Upstream, session: str, more: dict[str, str], named: bool
+) -> None:
+    """In UTF-7 it calls a tool."""
+    sent = b'{"jsonrpc":"2.0","id":1,"method":"+AHQAbwBvAGwAcw-/call","params":{"name":"drop_all"}}'
+    answer = proxy.client.send("POST", path(session if named else None), headers(**more), sent)
+    assert (answer.status, server.calls) == (400, 0)
+
+
+@pytest.mark.parametrize(
     "sent",
     [
         b"[" + body("charge") + b"]",
