@@ -181,6 +181,24 @@ def test_an_address_that_is_no_server_is_nowhere_passed_on_to(
 
 
 @pytest.mark.parametrize(
+    "more",
+    [
+        {"content-encoding": "gzip"},
+        {"content-type": "application/json; charset=utf-7"},
+        {"content-type": 'application/json; Charset="UTF-16LE"'},
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_message_that_its_server_would_read_in_another_encoding_is_not_sent(
+    proxy: Proxy, server: Upstream, session: str, more: dict[str, str], named: bool
+) -> None:
+    """In UTF-7 it calls a tool."""
+    sent = b'{"jsonrpc":"2.0","id":1,"method":"+AHQAbwBvAGwAcw-/call","params":{"name":"drop_all"}}'
+    answer = proxy.client.send("POST", path(session if named else None), headers(**more), sent)
+    assert (answer.status, server.calls) == (400, 0)
+
+
+@pytest.mark.parametrize(
     "sent",
     [
         b"[" + body("charge") + b"]",
@@ -798,6 +816,19 @@ def test_nothing_of_a_credential_is_in_the_journal(proxy: Proxy, server: Upstrea
         assert secret not in stored
     assert b"sk-test-said" in stored
     assert call(proxy, session, "charge", run="b", meta=meta, cents=1).outcome == "replay"
+
+
+def test_a_credential_that_a_server_over_stdio_repeats_is_not_in_the_journal(proxy: Proxy, session: str) -> None:
+    sent = body("charge", meta={"auth": {"api_key": "sk-test-over-stdio"}}).decode()
+    who = {"process": "p", "sending": "1", "message": sent}
+    at = path(session, name="files")
+    claim = proxy.client.send("POST", f"{at}/claim", headers(), json.dumps(who).encode()).json()
+    told = {"result": {"content": [{"type": "text", "text": "you sent sk-test-over-stdio, sk-test-not-this"}]}}
+    report = who | {"step": claim["step"], "attempt": claim["attempt"], "outcome": told}
+    for _ in range(2):  # a report that is repeated says the same
+        assert proxy.client.send("POST", f"{at}/result", headers(), json.dumps(report).encode()).status == 200
+    stored = proxy.stored_bytes() + json.dumps(proxy.control.session(session)).encode()
+    assert b"sk-test-over-stdio" not in stored and b"sk-test-not-this" in stored
 
 
 def test_the_journal_of_all_this_is_sound(proxy: Proxy, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -92,6 +92,17 @@ def read(body: bytes) -> Message:
     if method != CALL:
         return Message(body, method, value.get("id"))
     return _call(body, value)
+
+
+def check_encoding(headers: Iterable[tuple[str, str]]) -> None:
+    """A message is read as plain UTF-8. Raises ``BadRequest`` where its server is told to read it as something else."""
+    for name, value in headers:
+        low, told = name.lower(), value.lower()
+        charset = told.partition("charset=")[2].partition(";")[0].strip().strip('"')
+        if low == "content-encoding" and told.strip() not in ("", "identity"):
+            raise BadRequest(f"content-encoding is {value[:40]!r}; send the message as it is")
+        if low == "content-type" and charset not in ("", "utf-8", "utf8", "us-ascii"):
+            raise BadRequest(f"the charset of the message is {charset[:40]!r}; send it in utf-8")
 
 
 def _call(body: bytes, value: dict[str, Any]) -> Message:

@@ -75,10 +75,11 @@ class Claims:
             if held is not None:
                 held(answer)
 
-    def report(self, claim: Claim, outcome: str) -> None:
-        """Have an outcome (JSON text of an object with ``result`` or ``error``) kept. Raises ``AgentStateError``: then
-        it is not known to be."""
-        said = json.dumps(self._said(claim))
+    def report(self, claim: Claim, outcome: str, message: str = "") -> None:
+        """Have an outcome (JSON text of an object with ``result`` or ``error``) kept. ``message``: the call as it was
+        sent, where it may hold credentials that the outcome repeats. Raises ``AgentStateError``: then it is not known
+        to be kept."""
+        said = json.dumps(self._said(claim) | ({"message": message} if message else {}))
         self._ask("result", f'{said[:-1]}, "outcome": {outcome}}}')
 
     def abandon(self, claim: Claim) -> None:

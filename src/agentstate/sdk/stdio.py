@@ -34,11 +34,12 @@ _GRACE_S = 10.0  # for calls under way when the client leaves, and for the serve
 @dataclass(slots=True)
 class _Work:
     """A call on its way. ``message``: the latest request that asks for it; ``waits``: whether its client still does;
-    ``claim`` ``None``: leave is being asked for."""
+    ``claim`` ``None``: leave is being asked for; ``sent``: the message itself, where it has credentials perhaps."""
 
     message: dict[str, Any]
     waits: bool = True
     claim: Claim | None = None
+    sent: str = ""
 
 
 class Shim:
@@ -163,7 +164,7 @@ class Shim:
                 return
             with self._lock:
                 if sent := work.waits:
-                    work.claim = claim
+                    work.claim, work.sent = claim, json.dumps(message) if _meta(message) else ""
                 else:  # who asks again begins anew
                     del self._under_way[name]
             if sent:
@@ -219,7 +220,7 @@ class Shim:
         told = message.get(kind)
         outcome = json.dumps({kind: told if isinstance(told, dict) else {"code": _INTERNAL, "message": str(told)}})
         try:
-            self._claims.report(claim, outcome)
+            self._claims.report(claim, outcome, work.sent)
         except AgentStateError as error:
             self._failed(work, error.message)
         else:

@@ -19,6 +19,7 @@ from agentstate.core import fingerprint
 from agentstate.core.effects import Hints, Holder
 from agentstate.core.model import ApprovalKind, Outcome
 from agentstate.dialects import function, mcp
+from agentstate.dialects.concealing import scrubbed
 from agentstate.engine.asked_call import AskedCall, Leave
 from agentstate.engine.claims import Claims, Held, Report
 from agentstate.engine.request import Answer, Request
@@ -118,12 +119,20 @@ def _report(said: dict[str, Any], body: bytes) -> Report:
     step, attempt = _count(said, "step"), _count(said, "attempt")
     outcome = None
     if "outcome" in said:
-        outcome = bytes(_fields.decode(body)["outcome"])
+        outcome = scrubbed(bytes(_fields.decode(body)["outcome"]), _secrets(said))
         known = said["outcome"]
         if not isinstance(known, dict) or len(known) != 1 or not {"result", "error"} & set(known):
             raise BadRequest("outcome must be an object with result or error")
     sending = sha256(_text(said, "sending").encode()).digest()
     return Report(step, attempt, _text(said, "process"), sending, outcome, said.get("made") is not False)
+
+
+def _secrets(said: dict[str, Any]) -> list[bytes]:
+    """The credentials in the call of an MCP server that is reported on; its result may repeat them."""
+    if "message" not in said:
+        return []
+    message = mcp.read(_text(said, "message").encode())
+    return list(mcp.call_of("POST", "mcp", message).secrets) if message.is_call else []
 
 
 def _object(body: bytes) -> dict[str, Any]:

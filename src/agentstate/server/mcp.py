@@ -51,6 +51,7 @@ class McpPlane:
             if request.method not in _PASSED:
                 raise BadRequest(f"{request.method} is not offered at /mcp/{server.name}")
             if request.method == "POST":
+                mcp.check_encoding(request.headers)
                 message = mcp.read(request.body)
                 if message.is_call:
                     return await self._call(request, server, message, passed)

@@ -141,6 +141,16 @@ def test_an_answer_that_is_nested_too_deeply_to_be_kept_is_not_told_and_the_shim
     assert "outcome" not in asked[-1][1] and any("nested too deeply" in line for line in shim.seen)
 
 
+def test_a_report_brings_the_call_along_where_it_may_hold_credentials() -> None:
+    meta = {"name": "charge", "arguments": {}, "_meta": {"api_key": "sk-test-meta"}}
+    with proxy(CLAIMED, {"state": "done"}, CLAIMED, {"state": "done"}) as (url, asked), wrapped(url) as shim:
+        for ident, more in ((1, {}), (2, {"params": meta})):
+            shim.say(call(ident, **more))
+            assert shim.hear()["id"] == ident
+        shim.end()
+    assert ["sk-test-meta" in json.dumps(body) for path, body in asked if path.endswith("result")] == [False, True]
+
+
 def test_wrapping_a_server_without_a_session_says_how_to_name_one() -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("AGENTSTATE_")}
     command = [sys.executable, "-m", "agentstate", "mcp", "wrap", "--server", "bank", "--", "true"]
