@@ -5,6 +5,7 @@ Invariant: what is opened here is closed here, in the opposite order, and a stop
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 from functools import cached_property
@@ -25,6 +26,7 @@ from agentstate.engine.queues import queues
 from agentstate.engine.routes import Routes
 from agentstate.engine.state import Floating
 from agentstate.engine.tasks import Tasks
+from agentstate.errors import ShuttingDown
 from agentstate.providers.client import Client, SimulatedClient
 from agentstate.providers.mcp import Servers
 from agentstate.providers.pricing import Pricing
@@ -53,6 +55,7 @@ class Parts:
         self.tasks = Tasks()
         self.followers = Tasks()  # of jobs at providers; they may go on for hours, and a stop does not wait for them
         self.closing = False
+        self._stopping = asyncio.Event()
         self.outbox = Outbox(settings.alerts, settings.approvals)
         self.links = Links(data_folder(), settings.approvals.link_expires_s)
         self.delivery = Delivery(self)
@@ -101,10 +104,23 @@ class Parts:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is
         marked interrupted, and its readers are told to ask again."""
         self.closing = True
+        self._stopping.set()
         self.gate.close()
+        self.budgets.settled()
+        for queue in self.queues.values():
+            queue.close()
         late = await self.tasks.finish(grace_s)
         if late:
             log.warning("%d calls were still in flight; they are marked interrupted", late)
+
+    async def rest(self, seconds: float) -> None:
+        """Wait so long before something is tried again. Raises ``ShuttingDown`` as soon as the proxy stops."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+        raise ShuttingDown("the proxy is stopping; ask again")
 
     async def close(self) -> None:
         """Stop; see ``drain``."""

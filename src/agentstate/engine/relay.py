@@ -16,7 +16,7 @@ from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded
 from agentstate.engine.relaying import Relaying
 from agentstate.engine.request import Request, Told
-from agentstate.errors import ShuttingDown
+from agentstate.errors import ShuttingDown, UpstreamFault
 from agentstate.providers.client import Reply
 
 
@@ -32,6 +32,7 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
     unknown = found.unknown(parts, request)
     relaying = Relaying(parts, request, provider, forwarded(request, kind, provider, raw=unknown is None))
     async with AsyncExitStack() as stack:
+        stack.callback(relaying.left)
         reply = await relaying.reply(stack)
         await jobs.note_deletion(parts, request, reply.status)
         reply.headers = [pair for pair in reply.headers if not pair[0].lower().startswith("x-agentstate-")]
@@ -39,4 +40,11 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
             reply.headers = [pair for pair in reply.headers if pair[0].lower() != "content-length"]
             reply.chunks = found.judged(parts, request, unknown, reply.chunks)
         reply.headers += Told(Outcome.LIVE, model=relaying.model, detour=relaying.detour).headers()
-        yield reply
+        try:
+            yield reply
+        except (UpstreamFault, ConnectionAbortedError) as error:
+            cause = error if isinstance(error, UpstreamFault) else error.__cause__
+            if isinstance(cause, UpstreamFault):
+                await relaying.ended(cause)
+            raise
+        await relaying.ended(None)
