@@ -47,6 +47,15 @@ def asking(body: bytes, call: Call) -> bytes:
         return body
 
 
+def not_asking(asking: bytes, body: bytes) -> bytes:
+    """A request that was made by ``asking`` of ``body``, whatever was changed in it since, without the option."""
+    start = asking.find(b"{") + 1
+    if asking.startswith(_ADDED, start):
+        return asking[:start] + asking[start + len(_ADDED) :]
+    options = splice.member(body, _NAME)
+    return asking if options is None else splice.with_member(asking, _NAME, options)
+
+
 def was_refused(status: int, body: bytes) -> bool:
     """Whether a provider's error says that it does not take the option."""
     return status in _REFUSALS and (_NAMED in body or b"include_usage" in body)

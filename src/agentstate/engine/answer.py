@@ -28,8 +28,8 @@ from agentstate.dialects import registry, stream_usage
 from agentstate.dialects.base import Dialect, check_content_type
 from agentstate.engine import given, invocations, waiting
 from agentstate.engine.asked import Asked
-from agentstate.engine.attempts import told_detour
 from agentstate.engine.core import Parts
+from agentstate.engine.failing import told_detour
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
 from agentstate.engine.identity import Identity
 from agentstate.engine.ordering import in_order
@@ -171,7 +171,7 @@ class Answering:
             return await self._given(asked, decision, recorded)
         headers = recorded_headers(recorded, asked.dialect, shape)
         told = asked.told(outcome, recorded.number, recorded.model or asked.call.model, True, decision.match)
-        if recorded.attempts > 1:
+        if recorded.attempts > 1 and recorded.status < 400:  # errors are those of its own provider
             detour = self.parts.journal.read.detour(decision.step, recorded.attempts)
             told = told._replace(detour=told_detour(detour))
         return Answer(
@@ -242,10 +242,9 @@ class Answering:
         kind = registry.provider_kind(request.normal, request.headers)
         provider = self.parts.providers.for_dialect(kind)
         question = forwarded(request, kind, provider)
-        uncounted = b""
-        if stream_usage.is_uncounted(asked.call) and self.parts.counts(provider):
-            uncounted = question.body
-            question = question._replace(body=stream_usage.asking(uncounted, asked.call))
+        uncounted = stream_usage.is_uncounted(asked.call) and self.parts.counts(provider)
+        if uncounted:
+            question = question._replace(body=stream_usage.asking(question.body, asked.call))
         self.parts.pricing.warm()
         _, opening = self.parts.head(session)
         new = NewStep(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,36 +17,27 @@ from agentstate import clock
 from agentstate.core import routing
 from agentstate.core.model import Verdict
 from agentstate.core.routing import Candidate, Failure, Fault, GiveUp, History, Limits, Next, Planned, Retry
-from agentstate.dialects import faults
+from agentstate.dialects import faults, stream_usage
 from agentstate.dialects.concealing import scrubbed
 from agentstate.engine import candidates, context, costs, waiting
 from agentstate.engine.candidates import Asking, Switch, Unfit
+from agentstate.engine.failing import all_failed, failure_of, left_alone, limits, short, told_detour
 from agentstate.engine.headers import packed_headers
-from agentstate.engine.request import Request
 from agentstate.engine.secrets import secrets_of
 from agentstate.errors import (
-    BreakerOpen,
-    CandidatesFailed,
-    UpstreamBusy,
-    UpstreamCut,
     UpstreamFault,
     UpstreamInvalid,
     UpstreamTimeout,
-    UpstreamUnreachable,
     final,
 )
 from agentstate.providers.client import Headers, Question
 from agentstate.providers.provider import Provider
-from agentstate.settings import RetrySettings
 from agentstate.store.detours import Detour, Failed
 
 if TYPE_CHECKING:
     from agentstate.engine.recorder import Job
 
 log = logging.getLogger("agentstate")
-_PATIENCE = 15.0  # of clients that do not tell a short read timeout: see ``server.address``
-_OF_TIMEOUT = 2.4  # a client's read timeout is three times its patience; the last attempt needs a part of it
-_MOST_WAIT = 60.0  # a longer Retry-After of ours is ignored by several SDKs
 
 
 class Again(Exception):
@@ -110,11 +100,11 @@ async def run(job: Job, attempt: Callable[[Job], Awaitable[None]]) -> None:
                 await _go_on(job, failure, decision)
             else:
                 if breakers.known and not (job.course is not None and job.course.noted):
-                    await breakers.answered(_present(job))
+                    await breakers.answered(present(job))
                 return
     finally:
-        if breakers.known:
-            breakers.left(_present(job))
+        for candidate in job.trials:
+            breakers.left(candidate)
 
 
 async def _bounded(job: Job, attempt: Callable[[Job], Awaitable[None]]) -> None:
@@ -157,8 +147,9 @@ async def refused(job: Job, body: bytes) -> bytes:
         return body
     log.warning("nobody answered a call for %s; the last one was %s: %s", course.asked, course.at, short(failure))
     if course.refusal is None:
-        raise _all_failed(course)
+        raise all_failed(course.story)
     job.status, job.headers, given = course.refusal
+    job.live.recording.model = job.live.recording.detour = ""  # nobody else has answered
     return given
 
 
@@ -172,30 +163,12 @@ async def said_failed(job: Job, said: str) -> None:
         raise final(UpstreamInvalid(f"provider {job.provider.name} says that it failed: {said[:300]}"))
 
 
-def failure_of(fault: UpstreamFault) -> Failure:
-    """What a fault of ours says of the attempt."""
-    kind = (
-        Fault.BUSY
-        if isinstance(fault, UpstreamBusy)
-        else Fault.UNREACHABLE
-        if isinstance(fault, UpstreamUnreachable)
-        else Fault.TIMEOUT
-        if isinstance(fault, UpstreamTimeout)
-        else Fault.CUT
-        if isinstance(fault, UpstreamCut)
-        else Fault.INVALID
-    )
-    text = f"{fault.code}: {fault.message}"
-    if kind in (Fault.CUT, Fault.INVALID) and faults.is_told(fault.message):
-        return faults.of_words(fault.message, clock.now())._replace(text=text)
-    return Failure(kind, text=text)
-
-
 async def _decided(job: Job, failure: Failure) -> routing.Decision:
     """What follows; a candidate that is to be asked next stands ready in ``course.switch``."""
     course = job.course or begin(job)
     breakers = job.parts.breakers
     failure = failure._replace(text=_clean(job, failure.text))
+    _let_go(job, course.at)
     if failure.fault in routing.DOWN:
         await breakers.failed(course.at, failure)
     elif breakers.known and failure.fault is not Fault.BUSY:
@@ -232,21 +205,13 @@ def begin(job: Job) -> Course:
     # Vectors of another model mean something else, a job stays where it runs, what a person approved is not changed.
     if not (job.call.pure or job.call.background or not waiting.must_ask(job.parts, job.live.step)):
         planned = job.parts.routes.planned(asked, job.request.fallback)
-    acts = faults.acts(job.question.body)
+    question = job.question
+    acts = faults.acts(question.body)
+    if job.uncounted and planned.candidates:  # whether another one is asked for it is to be seen then
+        question = question._replace(body=stream_usage.not_asking(question.body, job.call.body))
     found = limits(job.parts.settings.retry, job.request)
-    job.course = Course(asked, job.provider, job.question, found, planned, acts, asked)
+    job.course = Course(asked, job.provider, question, found, planned, acts, asked)
     return job.course
-
-
-def limits(settings: RetrySettings, request: Request) -> Limits:
-    """What may be tried for a request."""
-    # A client that tries again by itself multiplies what is done here.
-    attempts = 1 if request.retry else settings.attempts
-    patience = request.patience * _OF_TIMEOUT if request.patience < _PATIENCE else math.inf
-    return Limits(
-        attempts, settings.base_s, settings.cap_s, frozenset(settings.statuses), settings.total_s,
-        settings.lost_answers, patience,
-    )  # fmt: skip
 
 
 def _found(job: Job, course: Course) -> bool:
@@ -256,18 +221,31 @@ def _found(job: Job, course: Course) -> bool:
     while course.planned.candidates and course.switch is None:
         candidate, *rest = course.planned.candidates
         course.planned = course.planned._replace(candidates=tuple(rest))
-        shut = job.parts.breakers.shut(candidate)
         try:
-            if shut:
+            if _shut(job, candidate):
                 raise Unfit("its breaker is open")
             course.switch = candidates.switch_to(
                 asking, candidate, course.provider, course.question, course.planned.strict
             )
         except Unfit as unfit:
-            job.parts.breakers.left(candidate)
+            _let_go(job, candidate)
             course.story.append(f"{candidate} was left out: {unfit}")
             log.info("%s is no candidate for a call of %s: %s", candidate, course.asked, unfit)
     return course.switch is not None
+
+
+def _shut(job: Job, candidate: Candidate) -> float:
+    """See ``Breakers.shut``; that this call is the trial is noted with it."""
+    seconds, trial = job.parts.breakers.shut(candidate)
+    if trial:
+        job.trials.append(candidate)
+    return seconds
+
+
+def _let_go(job: Job, candidate: Candidate) -> None:
+    if candidate in job.trials:
+        job.trials.remove(candidate)
+        job.parts.breakers.left(candidate)
 
 
 # --- going on ---
@@ -275,7 +253,7 @@ def _found(job: Job, course: Course) -> bool:
 
 async def _around(job: Job) -> None:
     """Before the first attempt: a provider whose breaker is open is not asked where there is another way."""
-    shut = job.parts.breakers.shut(Candidate(job.provider.name, job.call.model))
+    shut = _shut(job, Candidate(job.provider.name, job.call.model))
     if not shut:
         return
     course = begin(job)
@@ -284,11 +262,7 @@ async def _around(job: Job) -> None:
         course.story.append(f"{course.at}: {failure.text}")
         await _go_on(job, failure, Next())
     elif job.parts.settings.breaker.alone == "refuse":
-        raise BreakerOpen(
-            f"provider {course.asked.provider} failed again and again for {course.asked.model} and is left alone; ask "
-            f"again in {shut:.0f} s, or give it a route to another model ([[routes]])",
-            min(shut, _MOST_WAIT),
-        )
+        raise left_alone(course.asked, shut)
     else:
         course.limits = replace(course.limits, attempts=1)
 
@@ -297,35 +271,58 @@ async def _go_on(job: Job, failure: Failure, decision: Retry | Next) -> None:
     """Write down how the attempt failed, wait or switch, and write down that another one begins."""
     course, live = job.course, job.live
     assert course is not None
-    journal, secrets = job.parts.journal, secrets_of(job.question, job.call)
     error = _clean(job, failure.text)[:2000]
+    await _end(job, error)
+    log.info("attempt %d of step %d at %s failed: %s", live.attempt, live.number, course.at, short(failure))
+    if isinstance(decision, Retry):
+        because = f"{course.why}, then {short(failure)}" if course.why else short(failure)
+        text = f"{because}: {error[:300]}; tried again after {decision.delay:.2f} s"
+        detour = Detour(text, _elsewhere(course), _lost_before(job))
+        await job.parts.rest(decision.delay)
+        course.history = course.history.after(decision.delay, failure)
+    else:
+        detour = _switched(job, course, failure, error)
+    course.noted = False
+    await _next(job, detour)
+
+
+async def otherwise(job: Job, body: bytes, refusal: str, why: str) -> None:
+    """The one who refused is asked at once with another ``body``, which says the same: ``why``, in words."""
+    course = job.course
+    job.question = job.question._replace(body=body)
+    error = _clean(job, refusal)[:2000]
+    await _end(job, error)
+    because, at = (course.why, _elsewhere(course)) if course is not None and course.why else ("refused", "")
+    await _next(job, Detour(f"{because}: {error[:300]}; asked again {why}", at, _lost_before(job)))
+
+
+async def _end(job: Job, error: str) -> None:
+    """Write down how the attempt failed, with what it cost."""
+    live, secrets = job.live, secrets_of(job.question, job.call)
     head = scrubbed(packed_headers(job.headers), secrets)
     body = scrubbed(b"".join(job.received), secrets)
     found = costs.heard(job)
     cost, prices = None, ""
     if found.usage:
-        cost, prices = await costs.priced(job.parts, job.provider, course.at.model, found)
+        cost, prices = await costs.priced(job.parts, job.provider, present(job).model, found)
     spent = (live.session, found.model, found.usage, cost, prices)
-    await journal.end_attempt(Failed(live.step, live.attempt, job.status, head, body, error, *spent))
-    job.between = True
-    log.info("attempt %d of step %d at %s failed: %s", live.attempt, live.number, course.at, short(failure))
-    if isinstance(decision, Retry):
-        because = f"{course.why}, then {short(failure)}" if course.why else short(failure)
-        lost_before = job.foreign.losses if job.foreign is not None else ()
-        text = f"{because}: {error[:300]}; tried again after {decision.delay:.2f} s"
-        detour = Detour(text, _elsewhere(course), lost_before)
-        await asyncio.sleep(decision.delay)
-        course.history = course.history.after(decision.delay, failure)
-    else:
-        detour = _switched(job, course, failure, error)
+    job.between = True  # whether or not it is written down before the task is ended
+    await job.parts.journal.end_attempt(Failed(live.step, live.attempt, job.status, head, body, error, *spent))
+
+
+async def _next(job: Job, detour: Detour) -> None:
+    """Write down that another attempt begins. Raises ``SessionPaused``, and ``Conflict`` where the step was rolled
+    back: what people stopped meanwhile is not sent."""
+    live, course = job.live, job.course
+    waiting.check_goes_on(job)
     job.received.clear()
     job.gate = job.heard = None
     job.size, job.status, job.headers = 0, 0, []
     job.deserted_size = None if job.deserted_size is None else 0
-    course.noted = False
-    begun = await journal.next_attempt(live.step, live.attempt, job.new, detour)
+    begun = await job.parts.journal.next_attempt(live.step, live.attempt, job.new, detour)
     live.attempt, job.detour = begun.attempt, detour
-    live.recording.model, live.recording.detour = course.at.model if detour.candidate else "", told_detour(detour)
+    live.recording.model = course.at.model if course is not None and detour.candidate else ""
+    live.recording.detour = told_detour(detour)
     job.between = False
 
 
@@ -337,23 +334,14 @@ def _switched(job: Job, course: Course, failure: Failure, error: str) -> Detour:
     course.history = History(lost=course.history.lost)
     course.why = short(failure)
     job.provider, job.question, job.foreign = switch.provider, switch.question, switch.foreign
+    job.uncounted = job.foreign is None and stream_usage.is_uncounted(job.call) and job.parts.counts(job.provider)
+    if job.uncounted:
+        job.question = job.question._replace(body=stream_usage.asking(job.question.body, job.call))
     job.new = job.new._replace(provider=switch.provider.name)
     log.warning("a call for %s goes to %s: %s", course.asked, course.at, course.why)
     if candidates.warned(switch.losses):
         log.warning("%s is asked without %s", course.at, ", ".join(switch.losses))
     return Detour(f"{course.why}: {error[:300]}; {course.at} is asked instead", str(course.at), switch.losses)
-
-
-def short(failure: Failure) -> str:
-    """A failure in a word and a number."""
-    return failure.fault + (f" {failure.status}" if failure.status else "")
-
-
-def told_detour(detour: Detour | None) -> str:
-    """What agents are told of an answer that comes from elsewhere, live and replayed; empty: it does not."""
-    if detour is None or not detour.candidate:
-        return ""
-    return routing.told(detour.candidate, detour.why.partition(":")[0], detour.lost)
 
 
 def translated(job: Job, body: bytes) -> tuple[bytes, Verdict]:
@@ -374,7 +362,12 @@ def _elsewhere(course: Course) -> str:
     return str(course.at) if course.at != course.asked else ""
 
 
-def _present(job: Job) -> Candidate:
+def _lost_before(job: Job) -> tuple[str, ...]:
+    return job.foreign.losses if job.foreign is not None else ()
+
+
+def present(job: Job) -> Candidate:
+    """Who is asked now."""
     return job.course.at if job.course is not None else Candidate(job.provider.name, job.call.model)
 
 
@@ -388,9 +381,4 @@ def _told(job: Job, fault: UpstreamFault, decision: GiveUp) -> UpstreamFault:
     if course.at == course.asked and not any("was left out" in part for part in course.story):
         fault.message += f" ({decision.reason})"
         return fault
-    return _all_failed(course)
-
-
-def _all_failed(course: Course) -> CandidatesFailed:
-    story = "; ".join(part[:300] for part in course.story)
-    return CandidatesFailed(f"nobody answered: {story}"[:2000])
+    return all_failed(course.story)

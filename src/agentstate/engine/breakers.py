@@ -51,22 +51,22 @@ class Breakers:
         now = clock.now()
         return [Held(candidate, breaker.seen(found, now)) for candidate, found in sorted(self.known.items())]
 
-    def shut(self, candidate: Candidate) -> float:
-        """0: a call may go there, and is the trial where the breaker is half-open; else the seconds until it may be
-        tried, or one second where a trial is under way."""
+    def shut(self, candidate: Candidate) -> tuple[float, bool]:
+        """(0: a call may go there; else the seconds until it may be tried, or one second where a trial is under way;
+        whether the call is the trial of one that is half-open, and ``left`` is to be called in the end)."""
         found = self.known.get(candidate)
         if found is None:
-            return 0.0
+            return 0.0, False
         now = clock.now()
         found = breaker.seen(found, now)
         if found.state is BreakerState.CLOSED:
-            return 0.0
+            return 0.0, False
         if found.state is BreakerState.OPEN:
-            return max(found.until - now, 0.001)
+            return max(found.until - now, 0.001), False
         if candidate in self._trying:
-            return 1.0
+            return 1.0, False
         self._trying.add(candidate)
-        return 0.0
+        return 0.0, True
 
     def is_open(self, candidate: Candidate) -> bool:
         """Whether it is to be left alone now."""
@@ -74,17 +74,18 @@ class Breakers:
         return found is not None and breaker.seen(found, clock.now()).state is BreakerState.OPEN
 
     def left(self, candidate: Candidate) -> None:
-        """A call to it is over, however it ended: another one may try it."""
+        """The trial is over, however it ended: another call may try it."""
         self._trying.discard(candidate)
 
     async def failed(self, candidate: Candidate, failure: Failure) -> None:
         """An attempt failed. Raises ``StoreError`` where that opened the breaker and cannot be written."""
-        self.left(candidate)
         if failure.fault not in DOWN or not self._rules.failures:
             return
         before = self.known.get(candidate, Breaker())
         if len(self.known) >= _MOST and candidate not in self.known:
-            self.known = {key: value for key, value in self.known.items() if value.state is not BreakerState.CLOSED}
+            # Those that failed longest ago are forgotten first: names are cheap to make up.
+            latest = sorted(self.known, key=lambda key: self.known[key].at)[_MOST // 10 :]
+            self.known = {key: self.known[key] for key in latest}
         after = self.known[candidate] = breaker.after_failure(before, self._rules, clock.now(), failure.text[:300])
         if after.opened == before.opened:
             return
@@ -96,7 +97,6 @@ class Breakers:
 
     async def answered(self, candidate: Candidate) -> None:
         """An attempt was answered. Raises ``StoreError`` where that closed the breaker and cannot be written."""
-        self.left(candidate)
         before = self.known.pop(candidate, None)
         if before is not None and before.state is not BreakerState.CLOSED:
             await self._journal.set_breaker(_row(candidate, breaker.after_success(before, clock.now())))

@@ -18,7 +18,7 @@ from agentstate.core.budget import Amount, Decision, Limit, Ruling, Scope, Unit
 from agentstate.core.model import ApprovalKind, OnReject, State
 from agentstate.dialects import estimate
 from agentstate.engine.repeats import Repeats
-from agentstate.errors import BudgetExceeded, Unprocessable
+from agentstate.errors import BudgetExceeded, ShuttingDown, Unprocessable
 from agentstate.settings import BudgetSettings
 from agentstate.store.rows import ApprovalRow, Begun, Message, NewApproval, Plan
 
@@ -53,7 +53,7 @@ class Budgets:
     async def begin(self, job: Job, state: State | None) -> Begun:
         """Begin a job's step, or try it again where it has a ``state``, within the budgets; it may be held then.
 
-        Raises ``BudgetExceeded`` where they have no room and nobody is to be asked.
+        Raises ``BudgetExceeded`` where they have no room and nobody is to be asked, ``ShuttingDown``.
         """
         again = None if state is None or job.again is None else (job.again, state)
         plan = await self._plan(job, True)
@@ -64,8 +64,10 @@ class Budgets:
                 return begun
             if begun.decision is Decision.OVER:
                 raise exceeded(begun, job.place.session)
+            if self._parts.closing:
+                raise ShuttingDown("the proxy is stopping; ask again")
             left = until - clock.monotonic()
-            if self._parts.closing or left <= 0:
+            if left <= 0:
                 plan = plan._replace(patient=False)
             else:
                 await self._settled(left)

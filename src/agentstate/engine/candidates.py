@@ -17,6 +17,7 @@ import msgspec
 from agentstate import clock
 from agentstate.core.model import Call, Verdict
 from agentstate.core.routing import Candidate
+from agentstate.dialects import query as query_of
 from agentstate.dialects import registry
 from agentstate.dialects.base import Dialect
 from agentstate.dialects.credentials import HEADERS
@@ -100,7 +101,7 @@ def switch_to(job: Asking, candidate: Candidate, asked: Provider, question: Ques
     body = _standing_alone(job, question.body)
     if job.dialect.provider in provider.dialects:
         path = _PATHS.get(job.dialect.name, question.path)
-        query = question.query if job.dialect.name == "gemini" else ""
+        query = query_of.without_credentials(question.query) if job.dialect.name == "gemini" else ""
         moved = question._replace(path=path, query=query, headers=_headers(provider, question.headers), body=body)
         return Switch(candidate, provider, _same_place(job, moved, candidate.model))
     return _translated(job, candidate, provider, question, body, strict)

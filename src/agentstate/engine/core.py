@@ -28,6 +28,7 @@ from agentstate.engine.queues import queues
 from agentstate.engine.routes import Routes
 from agentstate.engine.state import Floating
 from agentstate.engine.tasks import Tasks
+from agentstate.errors import ShuttingDown
 from agentstate.providers.client import Client, SimulatedClient
 from agentstate.providers.mcp import Servers
 from agentstate.providers.pricing import Pricing
@@ -58,6 +59,7 @@ class Parts:
         self.followers = Tasks()  # of jobs at providers; they may go on for hours, and a stop does not wait for them
         self.standing: set[asyncio.Timeout] = set()  # of streams that have no end of their own: a stop ends them
         self.closing = False
+        self._stopping = asyncio.Event()
         self.outbox = Outbox(settings.alerts, settings.approvals)
         self.links = Links(data_folder(), settings.approvals.link_expires_s)
         self.delivery = Delivery(self)
@@ -110,10 +112,23 @@ class Parts:
         self.closing = True
         for stream in self.standing:
             stream.reschedule(0)
+        self._stopping.set()
         self.gate.close()
+        self.budgets.settled()
+        for queue in self.queues.values():
+            queue.close()
         late = await self.tasks.finish(grace_s)
         if late:
             log.warning("%d calls were still in flight; they are marked interrupted", late)
+
+    async def rest(self, seconds: float) -> None:
+        """Wait so long before something is tried again. Raises ``ShuttingDown`` as soon as the proxy stops."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+        raise ShuttingDown("the proxy is stopping; ask again")
 
     async def close(self) -> None:
         """Stop; see ``drain``."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from agentstate.errors import UpstreamBusy
+from agentstate.errors import ShuttingDown, UpstreamBusy
 from agentstate.settings import ProviderSettings
 
 
@@ -32,7 +32,7 @@ class Queue:
 
     @asynccontextmanager
     async def turn(self, session: int | str) -> AsyncIterator[None]:
-        """Hold a turn. Raises ``UpstreamBusy`` if none comes in time."""
+        """Hold a turn. Raises ``UpstreamBusy`` if none comes in time, ``ShuttingDown`` where the proxy stops."""
         if self.going < self.limit:
             self.going += 1
         else:
@@ -48,6 +48,8 @@ class Queue:
         try:
             async with asyncio.timeout(self._wait_s):
                 await waiter
+        except ShuttingDown:
+            raise
         except BaseException as error:
             if waiter.done() and not waiter.cancelled():
                 self._pass_on()  # the turn came at the very moment in which nobody wanted it any more
@@ -59,6 +61,12 @@ class Queue:
                     f"{self._wait_s:g} s; ask again later, or raise providers.{self.name}.max_concurrent"
                 ) from None
             raise
+
+    def close(self) -> None:
+        """The proxy stops: nobody waits any more."""
+        waiting, self._waiting = self._waiting, {}
+        for waiter in (one for mine in waiting.values() for one in mine if not one.done()):
+            waiter.set_exception(ShuttingDown("the proxy is stopping; ask again"))
 
     def _leave(self, session: int | str, waiter: asyncio.Future[None]) -> None:
         mine = self._waiting.get(session)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from agentstate import clock
 from agentstate.core.model import Call, Shape, State, Verdict
 from agentstate.core.policy import Place
+from agentstate.core.routing import Candidate
 from agentstate.dialects import stream_usage
 from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
@@ -49,12 +50,12 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 @dataclass(slots=True)
 class Job:
     """What the task works on. ``again``: the step that is tried again; ``begun``: else, the new step on its way into
-    the journal; ``drain``: whether to go on without readers; ``place``: for the policies; ``uncounted``: the body as
-    the agent sent it, where the question asks for the stream's usage and the agent does not; ``held``: the step waits
-    for a person; ``heard``: of an answer that came to an end. ``started``, ``course``, ``detour``, ``foreign``,
-    ``lost``: see ``attempts``; ``between``: one attempt is over, and the next has not begun; ``limit``: of the whole
-    attempt. ``answered``, ``over``: when the present attempt's first and last byte came, on the clock of durations;
-    ``ended``: how it was kept; ``fault``: why it was not answered, a code."""
+    the journal; ``drain``: whether to go on without readers; ``place``: for the policies; ``uncounted``: the question
+    asks for the stream's usage and the agent does not; ``held``: the step waits for a person; ``heard``: of an answer
+    that came to an end. ``started``, ``course``, ``detour``, ``foreign``, ``lost``, ``trials``: see ``attempts``;
+    ``between``: one attempt is over, and the next has not begun; ``limit``: of the whole attempt. ``answered``,
+    ``over``: when the present attempt's first and last byte came, on the clock of durations; ``ended``: how it was
+    kept; ``fault``: why it was not answered, a code."""
 
     parts: Parts
     live: Live
@@ -68,7 +69,7 @@ class Job:
     drain: bool
     place: Place
     request: Request
-    uncounted: bytes = b""
+    uncounted: bool = False
     held: bool = False
     received: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -86,6 +87,7 @@ class Job:
     detour: Detour | None = None
     foreign: Foreign | None = None
     lost: tuple[str, ...] = ()
+    trials: list[Candidate] = field(default_factory=list)
     answered: float = 0.0
     over: float = 0.0
     ended: tuple[State, Verdict, float | None] | None = None
@@ -188,7 +190,7 @@ async def _plain_end(job: Job, body: bytes) -> None:
         await attempts.said_failed(job, verdict.failed)
     body, held = await _finish(job, body, verdict, Shape())
     recording = job.live.recording
-    recording.model = verdict.model
+    recording.model = verdict.model or recording.model
     recording.begin(job.status, job.headers, Shape())
     if held:
         job.parts.gate.keep(job.live.step, recording)
@@ -263,15 +265,18 @@ async def _refusal(job: Job, reply: Reply) -> None:
     _received(job)
     body = b"".join(job.received)
     error = f"HTTP {reply.status}: {body[:500].decode('utf-8', 'replace')}"
-    whole = None
     if not job.restored:
         lost, sent = job.call.previous, job.question.body
         whole = held.restored(job.parts, job.live.session, lost, sent, reply.status, body)
-    if job.uncounted and job.course is None and stream_usage.was_refused(reply.status, body):
+        if whole is not None:
+            job.restored = True
+            await _otherwise(job, context.retold(job, whole), error, "with the whole transcript in place of a pointer")
+            return
+    if job.uncounted and stream_usage.was_refused(reply.status, body):
         job.parts.uncounting.add(job.provider.name)
-        whole, job.uncounted = held.Whole(job.uncounted), b""
-    if whole is not None:
-        await _with_body(job, whole, body, error)
+        job.uncounted = False
+        plainer = stream_usage.not_asking(job.question.body, job.call.body)
+        await _otherwise(job, plainer, error, "without an option of ours that it does not take")
         return
     body = await attempts.refused(job, body)
     if body.lstrip()[:1] == b"<":
@@ -285,17 +290,9 @@ async def _refusal(job: Job, reply: Reply) -> None:
     job.live.recording.end(body)
 
 
-async def _with_body(job: Job, whole: held.Whole, refusal: bytes, error: str) -> None:
-    """Ask again, as a further attempt: with the whole transcript in place of a pointer that the provider has lost, or
-    without an option of ours that it does not take."""
-    await _commit(job, State.FAILED, refusal, Verdict(), Shape(), released=False, error=error)
-    begun = await job.parts.journal.begin_attempt(job.live.step, State.FAILED, job.new)
-    job.live.attempt = begun.attempt
-    job.restored = True
-    job.gate = job.heard = None
-    job.received.clear()
-    job.size = 0
-    context.overlay(job, whole)
+async def _otherwise(job: Job, body: bytes, error: str, why: str) -> None:
+    """Ask again, as a further attempt, with another body that says the same."""
+    await attempts.otherwise(job, body, error, why)
     await _attempt(job)
 
 
@@ -344,8 +341,11 @@ async def _commit(
     body, error = scrubbed(body, secrets), scrubbed(error.encode(), secrets).decode("utf-8", "replace")
     head = scrubbed(packed_headers(job.headers), secrets)
     cost, prices = None, ""
+    asked = attempts.present(job).model
     if verdict.usage:
-        cost, prices = await costs.priced(job.parts, job.provider, job.call.model, verdict)
+        cost, prices = await costs.priced(job.parts, job.provider, asked, verdict)
+    if asked != job.call.model and not verdict.model:
+        verdict = verdict._replace(model=asked)
     ending = Ending(
         job.live.session, job.live.step, job.live.attempt, state, job.status, head, body, released, shape, verdict,
         cost, error[:2000], jobs.is_job(job.call, verdict, state), judged.invoked, judged.asked, judged.messages,

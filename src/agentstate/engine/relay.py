@@ -17,7 +17,7 @@ from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded
 from agentstate.engine.relaying import Relaying
 from agentstate.engine.request import Request, Told
-from agentstate.errors import ShuttingDown
+from agentstate.errors import ShuttingDown, UpstreamFault
 from agentstate.providers.client import Reply
 
 
@@ -36,6 +36,7 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
     status, heard = 0, began
     try:
         async with AsyncExitStack() as stack:
+            stack.callback(relaying.left)
             reply = await relaying.reply(stack)
             heard = clock.monotonic()
             await jobs.note_deletion(parts, request, reply.status)
@@ -44,7 +45,14 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
                 reply.headers = [pair for pair in reply.headers if pair[0].lower() != "content-length"]
                 reply.chunks = found.judged(parts, request, unknown, reply.chunks)
             reply.headers += Told(Outcome.LIVE, model=relaying.model, detour=relaying.detour).headers()
-            yield reply
+            try:
+                yield reply
+            except (UpstreamFault, ConnectionAbortedError) as error:
+                cause = error if isinstance(error, UpstreamFault) else error.__cause__
+                if isinstance(cause, UpstreamFault):
+                    await relaying.ended(cause)
+                raise
+            await relaying.ended(None)
             status = reply.status
     finally:
         parts.insight.relayed(relaying.way.provider.name, status, began, heard)

@@ -141,7 +141,8 @@ class Floating:
         lost = entry.lost and key not in self._reading and key not in self.delivered
         if entry.unreleased:
             waiting = self.holding.get(entry.step)
-            watched = waiting is not None and waiting.readers > 0
+            # Who is being given it from the journal reads it too, though not (yet) with those who wait.
+            watched = key in self._reading or (waiting is not None and waiting.readers > 0)
             return replace(entry, mine=entry.mine or claimed, watched=watched, fresh=fresh, lost=lost)
         if live is None and not (claimed or cut or entry.mine or entry.lost) and key not in self._reading:
             return entry  # how fresh it is matters for the run's own steps alone
@@ -150,7 +151,8 @@ class Floating:
             mine=entry.mine or claimed,
             cut=(entry.cut or cut) and not claimed and key not in self._reading,
             live=live is not None,
-            watched=live is not None and live.recording.readers > 0,
+            # An answer that is committed, but not on disk, is replayed while it still counts as growing.
+            watched=live is not None and (key in self._reading or live.recording.readers > 0),
             tries=self._sendings.get(key, live.tries if live is not None and live.run == run else _UNKNOWN),
             fresh=fresh,
             lost=lost,

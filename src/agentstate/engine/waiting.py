@@ -18,7 +18,7 @@ from agentstate.dialects import refusal
 from agentstate.dialects.concealing import MARK
 from agentstate.engine import budgets
 from agentstate.engine.reopening import check_shown
-from agentstate.errors import HumanRejection, SessionPaused, ShuttingDown
+from agentstate.errors import Conflict, HumanRejection, SessionPaused, ShuttingDown
 from agentstate.store.rows import ApprovalRow, Begun, Ending
 
 if TYPE_CHECKING:
@@ -100,6 +100,17 @@ async def _sent(job: Job, rows: list[ApprovalRow]) -> bool | None:
     job.live.attempt = begun.attempt
     recording.held = False
     return True
+
+
+def check_goes_on(job: Job) -> None:
+    """Raises ``SessionPaused``, and ``Conflict`` for a step that was rolled back: between two attempts is time enough
+    for people to stop it."""
+    session = job.parts.journal.facts.session(job.place.session)
+    if session is None or session.status is SessionStatus.PAUSED:
+        raise SessionPaused(f"session {job.place.session} is paused; set its status to RUNNING to go on")
+    shown, _ = job.parts.head(session)
+    if not any(branch == job.live.branch and job.live.number < upto for branch, upto in shown):
+        raise Conflict("the step was rolled back while it was being tried again; ask again")
 
 
 def _approved_body(job: Job) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from agentstate import clock
 from agentstate.core.model import Entry, State
+from agentstate.core.replay import Ask, Follow, Miss, Replay, decide
 from agentstate.engine.recording import Recording
 from agentstate.engine.state import FRESH_S, Floating, Live
 
@@ -232,3 +233,32 @@ def test_a_later_recording_of_a_step_is_not_dropped_with_the_earlier_one() -> No
     floating.add(second)
     floating.drop(first)
     assert floating.live == {STEP: second}
+
+
+# --- answers that are given from the journal before they are on disk ---
+
+
+def earlier(**more: Any) -> Entry:
+    """An answer of a life before."""
+    return Entry(STEP, 0, RUN - 1, State.COMPLETED, **more)
+
+
+async def test_an_answer_that_is_being_replayed_is_not_given_to_an_equal_call_beside_it() -> None:
+    """Committed, its fsync on its way: the step still counts as growing, but nobody follows it."""
+    floating = Floating()
+    floating.add(live(floating, STEP, run=OTHER))
+    assert decide(Ask(), RUN, seen(floating, earlier())) == Replay(STEP)
+    floating.claim(RUN, STEP, commit())
+    floating.reads(RUN, STEP)
+    assert decide(Ask(), RUN, seen(floating, earlier())) == Miss()
+    floating.read(RUN, STEP, delivered=False)
+    assert decide(Ask(), RUN, seen(floating, earlier())) == Follow(STEP, again=True), "its reader left: it is an orphan"
+
+
+async def test_an_answer_that_waits_for_a_person_is_not_given_to_an_equal_call_beside_it() -> None:
+    """Its reader has found it in the journal, but does not wait with the others yet."""
+    floating = Floating()
+    assert decide(Ask(), RUN, seen(floating, earlier(unreleased=True))) == Replay(STEP)
+    floating.claim(RUN, STEP, commit())
+    floating.reads(RUN, STEP)
+    assert decide(Ask(), RUN, seen(floating, earlier(unreleased=True))) == Miss()
