@@ -364,3 +364,39 @@ def test_thinking_that_another_provider_signed_is_not_sent_to_a_candidate_and_st
     again = proxy.client.send("POST", "/s/s/r/b/v1/messages", headers, body)
     assert (again.outcome, again.body, again.headers.get("x-agentstate-fallback")) == ("replay", live.body, told)
     assert "c2ln" in step_of(proxy)["prompt"]
+
+
+# --- heartbeats ---
+
+CLAUDE = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-b",
+          "content": [{"type": "text", "text": "bonjour"}], "stop_reason": "end_turn", "stop_sequence": None,
+          "usage": {"input_tokens": 3, "output_tokens": 2}}  # fmt: skip
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_streaming_client_gets_heartbeats_while_a_translated_answer_is_awaited(
+    proxy: Proxy, upstream: Upstream, other: Upstream, fails: bool
+) -> None:
+    gate = Gate()
+    late = plain(b'{"error":{"message":"no"}}', 400) if fails else plain(json.dumps(CLAUDE).encode())
+    upstream.replies(GONE)
+    other.replies([gate, *late])
+    headers = {"content-type": "application/json", "x-agent-fallback-model": "translated/claude-b",
+               "x-stainless-read-timeout": "3"}  # fmt: skip
+    with proxy.client.connect() as connection:
+        path = "/s/s/r/a/v1/chat/completions"
+        connection.request("POST", path, headers, chat.request("hi", stream=True))
+        status, head = connection.read_head()
+        assert status == 200
+        assert dict((name.lower(), value) for name, value in head)["x-agentstate-outcome"] == "live"
+        connection.read_until(b": ")
+        gate.open()
+        body, whole = connection.read_body()
+    assert whole
+    assert body.endswith(chat.DONE) is not fails
+    if fails:
+        assert b'"error"' in body
+        return
+    assert b"bonjour" in body
+    again = ask(proxy, headers=headers, run="b", stream=True)
+    assert (again.outcome, again.body) == ("replay", body[body.index(b"data: ") :])

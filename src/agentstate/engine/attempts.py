@@ -332,7 +332,7 @@ def _switched(job: Job, course: Course, failure: Failure, error: str) -> Detour:
     course.history = History(lost=course.history.lost)
     course.why = short(failure)
     job.provider, job.question, job.foreign = switch.provider, switch.question, switch.foreign
-    job.lost = switch.lost
+    job.lost, job.live.recording.translating = switch.lost, switch.foreign is not None
     job.uncounted = job.foreign is None and stream_usage.is_uncounted(job.call) and job.parts.counts(job.provider)
     if job.uncounted:
         job.question = job.question._replace(body=stream_usage.asking(job.question.body, job.call))
