@@ -1,8 +1,9 @@
-"""Where fallback meets what else a proxy does: keys, quiet usage, budgets, breakers, pauses, stops."""
+"""Where fallback meets what else a proxy does: keys, usage asked for quietly, budgets, breakers, pauses, stops."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -326,8 +327,76 @@ def test_a_stop_does_not_wait_for_turns_that_calls_wait_for(
         upstream.wait_calls(1)
         second, third = (Asking(lambda name=name: ask(proxy, name, "two", headers={})) for name in ("t", ""))
         until(lambda: proxy.control.get("/api/stats")["queues"][0]["waiting"] == 2)
-        proxy.signal(signal.SIGTERM)
+        os.kill(proxy.pid, signal.SIGTERM)
         assert {second.answer().status, third.answer().status} == {503}
         gate.open()
         assert first.answer().status == 200, "what was under way comes to its end"
         assert upstream.calls == 1
+
+
+# --- thinking that another provider cannot check ---
+
+
+def test_thinking_that_another_provider_signed_is_not_sent_to_a_candidate_and_stays_in_the_journal(
+    proxy: Proxy, upstream: Upstream, other: Upstream
+) -> None:
+    """A fallback was refused with 400 for the signature of thinking that it had not written."""
+    thought = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    said = {"role": "assistant", "content": [thought, {"type": "text", "text": "hello"}]}
+    body = json.dumps({"model": "claude-test", "max_tokens": 9, "messages": [
+        {"role": "user", "content": "hi"}, said, {"role": "user", "content": "go on"}]}).encode()  # fmt: skip
+    answer = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-b",
+              "content": [{"type": "text", "text": "bonjour"}], "stop_reason": "end_turn", "stop_sequence": None,
+              "usage": {"input_tokens": 3, "output_tokens": 2}}  # fmt: skip
+    upstream.replies(plain(b'{"type":"error","error":{"type":"overloaded_error","message":"busy"}}', 529,
+                           headers=[("x-should-retry", "false")]))  # fmt: skip
+    other.replies(plain(json.dumps(answer).encode()))
+    headers = {"content-type": "application/json", "x-agent-fallback-model": "translated/claude-b"}
+    live = proxy.client.send("POST", "/s/s/r/a/v1/messages", headers, body)
+    assert live.status == 200
+    assert b'"signature"' in upstream.requests[0].body
+    assert other.requests[0].json()["messages"][1] == {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "hello"}],
+    }
+    told = live.headers.get("x-agentstate-fallback") or ""
+    assert told.endswith("; lost=thinking (foreign signature)")
+    again = proxy.client.send("POST", "/s/s/r/b/v1/messages", headers, body)
+    assert (again.outcome, again.body, again.headers.get("x-agentstate-fallback")) == ("replay", live.body, told)
+    assert "c2ln" in step_of(proxy)["prompt"]
+
+
+# --- heartbeats ---
+
+CLAUDE = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-b",
+          "content": [{"type": "text", "text": "bonjour"}], "stop_reason": "end_turn", "stop_sequence": None,
+          "usage": {"input_tokens": 3, "output_tokens": 2}}  # fmt: skip
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_streaming_client_gets_heartbeats_while_a_translated_answer_is_awaited(
+    proxy: Proxy, upstream: Upstream, other: Upstream, fails: bool
+) -> None:
+    gate = Gate()
+    late = plain(b'{"error":{"message":"no"}}', 400) if fails else plain(json.dumps(CLAUDE).encode())
+    upstream.replies(GONE)
+    other.replies([gate, *late])
+    headers = {"content-type": "application/json", "x-agent-fallback-model": "translated/claude-b",
+               "x-stainless-read-timeout": "3"}  # fmt: skip
+    with proxy.client.connect() as connection:
+        path = "/s/s/r/a/v1/chat/completions"
+        connection.request("POST", path, headers, chat.request("hi", stream=True))
+        status, head = connection.read_head()
+        assert status == 200
+        assert dict((name.lower(), value) for name, value in head)["x-agentstate-outcome"] == "live"
+        connection.read_until(b": ")
+        gate.open()
+        body, whole = connection.read_body()
+    assert whole
+    assert body.endswith(chat.DONE) is not fails
+    if fails:
+        assert b'"error"' in body
+        return
+    assert b"bonjour" in body
+    again = ask(proxy, headers=headers, run="b", stream=True)
+    assert (again.outcome, again.body) == ("replay", body[body.index(b"data: ") :])

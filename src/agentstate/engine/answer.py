@@ -39,13 +39,7 @@ from agentstate.engine.recording import Recording
 from agentstate.engine.rematch import Rematch, sentence
 from agentstate.engine.request import Answer, Request
 from agentstate.engine.state import Live
-from agentstate.errors import (
-    AgentStateError,
-    RunDiverged,
-    RunFenced,
-    SessionPaused,
-    ShuttingDown,
-)
+from agentstate.errors import AgentStateError, RunDiverged, RunFenced, SessionPaused, ShuttingDown
 from agentstate.store.rows import AnswerRow, NewStep, RunRow
 
 log = logging.getLogger("agentstate")
@@ -214,13 +208,15 @@ class Answering:
         self.parts.gate.look(decision.step)
         return self._waiting(asked, decision.step, recorded.number, recording)
 
-    def _waiting(self, asked: Asked, step: int, number: int, recording: Recording) -> Answer:
-        """What is given to a reader of an answer about which a person is to decide."""
+    def _waiting(
+        self, asked: Asked, step: int, number: int, recording: Recording, outcome: Outcome = Outcome.HELD
+    ) -> Answer:
+        """What is given to a reader who is to be kept waiting: for a person, or for a whole answer."""
         if recording.onward is None:
             recording.onward = lambda: self.parts.tasks.start(
                 f"go on after step {step}", given.go_on(self.parts, self.answer, asked, step, recording)
             )
-        told = asked.told(Outcome.HELD, number, recording.model or asked.call.model, False)
+        told = asked.told(outcome, number, recording.model or asked.call.model, False)
         told = told._replace(detour=recording.detour)
         return given.waiting(
             asked, told, recording, partial(self._close, asked.run.id, step, recording, asked.request.connection)
@@ -312,7 +308,10 @@ class Answering:
         """The answer as it grows; whole, where it is plain, must be converted, or is over already."""
         recording = live.recording
         if asked.call.shape.stream:
-            await recording.settled()
+            elsewhere = self.parts.routes.any or asked.request.fallback
+            while not await recording.settled(asked.request.patience if elsewhere else None):
+                if recording.translating:
+                    return self._waiting(asked, live.step, live.number, recording, outcome)
             if recording.held and not (recording.shown and recording.shape == asked.call.shape):
                 return self._waiting(asked, live.step, live.number, recording)
             if recording.error is not None and not recording.shown:

@@ -334,6 +334,7 @@ def _switched(job: Job, course: Course, failure: Failure, error: str) -> Detour:
     course.history = History(lost=course.history.lost)
     course.why = short(failure)
     job.provider, job.question, job.foreign = switch.provider, switch.question, switch.foreign
+    job.lost, job.live.recording.translating = switch.lost, switch.foreign is not None
     job.uncounted = job.foreign is None and stream_usage.is_uncounted(job.call) and job.parts.counts(job.provider)
     if job.uncounted:
         job.question = job.question._replace(body=stream_usage.asking(job.question.body, job.call))
@@ -363,7 +364,7 @@ def _elsewhere(course: Course) -> str:
 
 
 def _lost_before(job: Job) -> tuple[str, ...]:
-    return job.foreign.losses if job.foreign is not None else ()
+    return job.foreign.losses if job.foreign is not None else job.lost
 
 
 def present(job: Job) -> Candidate:

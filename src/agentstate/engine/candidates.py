@@ -59,16 +59,17 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A candidate that can be asked, and how."""
+    """A candidate that can be asked, and how. ``lost``: where it is asked in the agent's own wire format."""
 
     candidate: Candidate
     provider: Provider
     question: Question
     foreign: Foreign | None = None
+    lost: tuple[str, ...] = ()
 
     @property
     def losses(self) -> tuple[str, ...]:
-        return self.foreign.losses if self.foreign is not None else ()
+        return self.foreign.losses if self.foreign is not None else self.lost
 
 
 class Unfit(Exception):
@@ -93,7 +94,7 @@ def switch_to(job: Asking, candidate: Candidate, asked: Provider, question: Ques
     if provider is None:
         raise Unfit(f"no provider of the settings is called {candidate.provider}")
     if provider.name == asked.name:
-        return Switch(candidate, provider, _same_place(job, question, candidate.model))
+        return _own_format(job, candidate, provider, question, question.body, strict)
     if job.call.secrets:
         raise Unfit("the request holds credentials that are for its own provider")
     if job.call.path.partition("?")[0].endswith("responses/compact"):
@@ -102,9 +103,34 @@ def switch_to(job: Asking, candidate: Candidate, asked: Provider, question: Ques
     if job.dialect.provider in provider.dialects:
         path = _PATHS.get(job.dialect.name, question.path)
         query = query_of.without_credentials(question.query) if job.dialect.name == "gemini" else ""
-        moved = question._replace(path=path, query=query, headers=_headers(provider, question.headers), body=body)
-        return Switch(candidate, provider, _same_place(job, moved, candidate.model))
+        moved = question._replace(path=path, query=query, headers=_headers(provider, question.headers))
+        return _own_format(job, candidate, provider, moved, body, strict, elsewhere=True)
     return _translated(job, candidate, provider, question, body, strict)
+
+
+def _own_format(
+    job: Asking, candidate: Candidate, provider: Provider, question: Question, body: bytes, strict: bool,
+    elsewhere: bool = False,
+) -> Switch:  # fmt: skip
+    """One that speaks the agent's wire format is sent its bytes, less thoughts that only their author can check."""
+    lost: tuple[str, ...] = ()
+    thinking = _thinking()
+    if thinking.bound(job.dialect.name, job.call.model, candidate.model, elsewhere):
+        try:
+            body, lost = thinking.without(job.dialect.name, body, candidate.model)
+        except (ValueError, IndexError) as error:
+            raise Unfit("the request cannot be read well enough to take another model's thinking out of it") from error
+    if strict and lost:
+        raise Unfit(f"this would be lost: {', '.join(lost)}")
+    asked = _same_place(job, question._replace(body=body), candidate.model)
+    return Switch(candidate, provider, asked, lost=lost)
+
+
+def _thinking() -> Any:
+    """The module that takes thinking out, loaded when it is first needed."""
+    from agentstate.dialects import foreign_thinking
+
+    return foreign_thinking
 
 
 def _same_place(job: Asking, question: Question, model: str) -> Question:

@@ -1,4 +1,5 @@
-"""Owns what is given for an answer that was held: while people decide, when it was refused, and when the model is told.
+"""Owns what is given for an answer that was held: while people decide, when it was refused, and when the model is told;
+and to who waits for an answer that comes whole and late.
 
 Must not decide anything. Invariant: nothing of a held call is in what it gives; what the model says to a refusal is a
 step of its own, asked, recorded and held like any other.

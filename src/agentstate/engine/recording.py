@@ -32,6 +32,7 @@ class Recording:
         self.failure: Callable[[AgentStateError], bytes] | None = None  # the end of a stream that fails from now on
         self.heartbeat: Callable[[], bytes] = bytes  # what may be sent now to keep a reader waiting
         self.model = ""  # that answers, where it is known
+        self.translating = False  # it is asked for in another wire format, plainly: nothing comes before all of it
         self.translated = False  # it came in another wire format, and plain whatever was asked for
         self.detour = ""  # what is told of an answer that comes from elsewhere than the agent asked
         self.onward: Callable[[], object] | None = None  # how the model is told of a refusal, by who waits here
@@ -74,10 +75,12 @@ class Recording:
         """How many bytes readers may have read already."""
         return sum(map(len, self._chunks))
 
-    async def settled(self) -> None:
-        """Until the first byte may be shown, the answer is over, or it is held."""
+    async def settled(self, seconds: float | None = None) -> bool:
+        """Until the first byte may be shown, the answer is over, or it is held. False: not in so many seconds."""
         while not self._chunks and not self.done and not self.held:
-            await self._change()
+            if not await self._change(seconds) and seconds is not None:
+                return False
+        return True
 
     async def decided(self, seconds: float) -> bool:
         """Until the answer is over, at most so long; whether it is."""

@@ -20,7 +20,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Waiting:
-    """One reader of an answer about which a person is to decide."""
+    """One reader of an answer about which a person is to decide, or that comes whole and late."""
 
     def __init__(self, send: Send, answer: Answer, heartbeat: Callable[[], bytes], patience: float) -> None:
         assert answer.recording is not None
@@ -49,6 +49,8 @@ class Waiting:
         while not await self._recording.decided(self._patience):
             await self._beat()
         body = converted(await self._recording.whole())
+        if self._started and self._recording.status >= 300:
+            raise UpstreamFault(f"the provider answered status {self._recording.status}")
         if not self._started:
             headers = [pair for pair in live_headers(self._recording.headers) if pair[0].lower() != "content-type"]
             kind = next(pair for pair in self._answer.headers if pair[0] == "content-type")
