@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+_NOTHING: Mapping[str, Any] = {}
 _MOST = 2**53  # of one count: more is no number of tokens
 
 
@@ -29,7 +30,7 @@ class Tokens(NamedTuple):
 
 def counted(usage: Any) -> Tokens | None:
     """The tokens of a usage object as its provider sent it; ``None``: it counts none, or is no such object."""
-    if not isinstance(usage, Mapping):
+    if usage.__class__ is not dict and not isinstance(usage, Mapping):
         return None
     if "prompt_tokens" in usage or "completion_tokens" in usage:
         return _chat(usage)
@@ -87,11 +88,15 @@ def _gemini(usage: Mapping[str, Any]) -> Tokens:
 
 def _part(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = usage.get(name)
-    return found if isinstance(found, Mapping) else {}
+    return found if found is not None and isinstance(found, Mapping) else _NOTHING
 
 
 def _count(usage: Mapping[str, Any], name: str) -> int:
     found = usage.get(name)
+    if found is None:
+        return 0
+    if found.__class__ is int:  # nearly always
+        return found if 0 < found < _MOST else 0
     if isinstance(found, bool) or not isinstance(found, int | float):
         return 0
     return int(found) if 0 < found < _MOST else 0
@@ -99,4 +104,7 @@ def _count(usage: Mapping[str, Any], name: str) -> int:
 
 def _first(*places: tuple[Mapping[str, Any], str]) -> int:
     """The first of these counts that is not zero."""
-    return next((count for part, name in places if (count := _count(part, name))), 0)
+    for part, name in places:
+        if name in part and (count := _count(part, name)):
+            return count
+    return 0
