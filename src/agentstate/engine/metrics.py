@@ -7,8 +7,6 @@ makes up can make more than a bounded number of rows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from agentstate import clock
 from agentstate.core.durations import OF_MODELS, Durations
@@ -48,16 +46,6 @@ class Model:
         self.usages.clear()
 
 
-class Gauge(NamedTuple):
-    """A further number that is looked up when somebody asks. ``read`` yields (label values, value); it is called in a
-    thread."""
-
-    name: str
-    help: str
-    labels: tuple[str, ...]
-    read: Callable[[], Iterable[tuple[tuple[str, ...], float]]]
-
-
 class Metrics:
     """One for each serving process. ``requests``: by (dialect, outcome); ``errors``: by code; durations in seconds:
     ``added`` is what a live answer took beyond the provider's part, ``replays`` what a recorded one took, ``lag`` how
@@ -72,11 +60,6 @@ class Metrics:
         self.lag = Durations()
         self.saved = 0.0
         self.unpriced = 0
-        self.gauges: list[Gauge] = []
-
-    def watch(self, gauge: Gauge) -> None:
-        """Show a further number from now on."""
-        self.gauges.append(gauge)
 
     def attempt(
         self, provider: str, model: str, status: int, first_s: float, whole_s: float, usage: str, usd: float | None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
@@ -18,8 +17,9 @@ from starlette.routing import Route
 
 from agentstate import __version__
 from agentstate.core.durations import Durations
+from agentstate.core.model import BreakerState
 from agentstate.engine.core import Parts
-from agentstate.engine.metrics import Gauge
+from agentstate.engine.metrics import OTHER
 from agentstate.errors import AgentStateError
 from agentstate.server.routing import Guard
 from agentstate.store.reader import Reader
@@ -83,15 +83,19 @@ class _Collector:
         yield from self._of_models()
         yield from self._of_now()
         yield from self._of_journal()
-        for gauge in self._parts.insight.metrics.gauges:
-            yield _gauge(gauge.name, gauge.help, gauge.labels, self._read(gauge))
+        yield self._of_breakers()
 
-    def _read(self, gauge: Gauge) -> list[tuple[tuple[str, ...], float]]:
-        try:
-            return list(islice(gauge.read(), _MOST_ROWS))
-        except Exception:  # the others are to be seen all the same
-            log.exception("%s could not be read", gauge.name)
-            return []
+    def _of_breakers(self) -> Any:
+        known = self._parts.insight.metrics.models
+        rows: dict[tuple[str, str], float] = {}
+        for held in self._parts.breakers.shown():
+            key = (held.candidate.provider, held.candidate.model)
+            key = key if key in known else (key[0], OTHER)  # as of the other figures: agents may say any name
+            rows[key] = max(rows.get(key, 0.0), float(held.breaker.state is not BreakerState.CLOSED))
+        return _gauge(
+            "agentstate_breaker_open", "Models that are left alone, or tried again.", ("provider", "model"),
+            rows.items(),
+        )  # fmt: skip
 
     def _of_requests(self) -> Iterator[Any]:
         metrics = self._parts.insight.metrics
