@@ -13,12 +13,12 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from agentstate.cli.control import Control
 from agentstate.cli.people import Config, Url, all_of, connected, part
@@ -27,6 +27,7 @@ from agentstate.core.visible import laid_out, visible
 from agentstate.errors import AgentStateError, BadRequest
 
 POLL_S = 2.0
+ID_CHARACTERS = 28  # of an approval
 _MOST_SHOWN = 60  # characters of arguments in a table
 
 # What can be said of an approval: (its kind, the decision that it is).
@@ -43,7 +44,7 @@ Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 
 
 def approvals(
-    key: Annotated[str | None, typer.Argument(metavar="[ID]", help="One approval, with its arguments in full.")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="ID", help="One approval, with its arguments in full.")] = None,
     session: Annotated[str, typer.Option(help="Only those of this session.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="The decided ones too.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Arguments in full.")] = False,
@@ -138,15 +139,16 @@ def _refuse_doubt(control: Control, key: str) -> None:
 
 def settle(
     key: Id,
-    outcome: Annotated[str, typer.Argument(metavar="OUTCOME", help="ran, did-not-run, abort; of a duplicate: reuse.")],
+    outcome: Annotated[
+        Literal["ran", "did-not-run", "abort", "reuse"],
+        typer.Argument(metavar="OUTCOME", help="ran, did-not-run, abort; of a duplicate: reuse."),
+    ],
     result: Annotated[str | None, typer.Option("--result", help="What a call that ran came to: JSON, or text.")] = None,
     reason: Reason = "",
     url: Url = None,
     config: Config = None,
 ) -> None:
     """Say what became of a call in doubt, or give the recorded result of a suspected duplicate."""
-    if outcome not in _OUTCOMES:
-        raise BadRequest(f"outcome is {outcome[:60]!r}; use {', '.join(_OUTCOMES)}")
     if result is not None and outcome != "ran":
         raise BadRequest("--result goes with the outcome ran only; nothing was decided")
     control = connected(config, url)
@@ -245,7 +247,9 @@ def _print(found: Any, full: bool, as_json: bool) -> None:
         for one in found:
             _whole(console, one)
         return
-    table = Table("id", "session", "step", "tool", "arguments", "state", "people", "since", box=None, pad_edge=False)
+    whole = Column("id", no_wrap=True, min_width=ID_CHARACTERS)  # who decides has to type it
+    session, tool = Column("session", overflow="fold"), Column("tool", overflow="fold")
+    table = Table(whole, session, "step", tool, "arguments", "state", "people", "since", box=None, pad_edge=False)
     for one in found:
         table.add_row(
             one["id"], _text(one["session_id"]), str(one["step_number"]), _text(one["tool_name"] or one["kind"]),
