@@ -4,15 +4,14 @@ Install:          pip install 'agentstate-proxy[openai]'
 Start the proxy:  agentstate serve --simulate         (no key needed; without --simulate, see below)
 Start the agent:  python examples/fallback_agent.py [SESSION]
 
-Each call names, in a header, who is asked where its model fails: first a smaller model of the same provider, then one
-of Anthropic, whose format is another. For the latter the proxy needs a key of its own, in agentstate.toml:
+`fallback_model` names who is asked where the model fails: first a smaller model of the same provider, then one of
+Anthropic, whose format is another. For the latter the proxy needs a key of its own, in agentstate.toml:
 
     [providers.anthropic]
     key_env = "ANTHROPIC_API_KEY"
 
 To see it, ask for a model that is down: with --simulate, MODEL=gpt-4o-mini-e503 is. Kill the agent and start it again:
-a replay names the same model as the live answer did. `[[routes]]` in the settings do what the header does, for every
-agent.
+a replay names the same model as the live answer did. `[[routes]]` in the settings do the same for every agent.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ QUESTIONS = ("Name a river in Portugal.", "And the city at its mouth?", "How old
 
 def main() -> None:
     session = sys.argv[1] if len(sys.argv) > 1 else "three-questions"
-    client = AgentStateOpenAI(session, default_headers={"x-agent-fallback-model": INSTEAD})
+    client = AgentStateOpenAI(session, fallback_model=INSTEAD)
     messages: list[Any] = []
     for question in QUESTIONS:
         messages.append({"role": "user", "content": question})
