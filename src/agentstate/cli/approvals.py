@@ -247,16 +247,24 @@ def _print(found: Any, full: bool, as_json: bool) -> None:
         for one in found:
             _whole(console, one)
         return
-    whole = Column("id", no_wrap=True, min_width=ID_CHARACTERS)  # who decides has to type it
-    session, tool = Column("session", overflow="fold"), Column("tool", overflow="fold")
-    table = Table(whole, session, "step", tool, "arguments", "state", "people", "since", box=None, pad_edge=False)
+    console.print(_table(found))
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    """One line for each. Ids are never cut, since who decides has to type them."""
+    several = any(one["quorum"] > 1 for one in found)
+    table = Table(
+        Column("id", no_wrap=True, min_width=ID_CHARACTERS), Column("session", overflow="fold", min_width=7), "step",
+        Column("tool", overflow="fold", min_width=8), Column("arguments", overflow="fold"), "state",
+        *(("people",) if several else ()), "since", box=None, pad_edge=False,
+    )  # fmt: skip
     for one in found:
+        voted = f"{len(one['votes'])}/{one['quorum']}" if one["quorum"] > 1 else ""
         table.add_row(
             one["id"], _text(one["session_id"]), str(one["step_number"]), _text(one["tool_name"] or one["kind"]),
-            _cut(one["arguments_text"]), _state(one),
-            f"{len(one['votes'])}/{one['quorum']}" if one["quorum"] > 1 else "", one["created_at"][:19],
+            _cut(one["arguments_text"]), _state(one), *((voted,) if several else ()), one["created_at"][:16],
         )  # fmt: skip
-    console.print(table)
+    return table
 
 
 def _state(one: dict[str, Any]) -> str:
