@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	fi
 	@touch $(STAMP)
 
-demo: $(STAMP)  ## an agent is killed three times and loses nothing
+demo: $(STAMP)  ## an agent is killed three times and pays for nothing twice; a mail is held, edited, and sent once
 	@$(BIN)/agentstate demo
 
 test: $(STAMP)  ## all tests that need no key and no system service

@@ -464,8 +464,10 @@ def load(
     if path is not None:
         try:
             values = tomllib.loads(path.read_text("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-            raise SettingsError(f"{path}: {error}") from error
+        except tomllib.TOMLDecodeError as error:
+            raise SettingsError(f"{path} is not TOML: {error}; mend that line") from error
+        except (UnicodeDecodeError, OSError) as error:
+            raise SettingsError(f"{path} cannot be read: {error}") from error
     _merge(values, _from_environment(dict(os.environ) if environ is None else environ))
     _merge(values, flags or {})
     _default_provider_parts(values)

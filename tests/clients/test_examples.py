@@ -15,7 +15,7 @@ import pytest
 from tests.clients import vendors
 from tests.clients.lives import OTHER, TEST_KEY, Life, environment, other_python, python
 from tests.support.proxy import ROOT, Proxy
-from tests.support.upstream import Upstream
+from tests.support.upstream import Upstream, plain
 
 pytestmark = pytest.mark.xdist_group("clients-examples")
 
@@ -23,13 +23,13 @@ EXAMPLES = ROOT / "examples"
 MODEL = "gpt-4o-mini-t4"  # the simulator calls four tools, then answers: five calls
 QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true", "CREWAI_TRACING_ENABLED": "false"}
 FIRST_TOOL = {
-    "anthropic_agent.py": "read_clause(",
     "plain_openai.py": "weather(",
     "langchain_agent.py": "exchange_rate(",
     "crewai_agent.py": "search_flights(",
     "any_language.sh": "disk_use(",
     "openai_node.mjs": "open_tickets(",
 }
+OF_ITS_OWN = ("anthropic_agent.py", "fallback_agent.py", "tool_agent.py")  # with a test of its own
 
 
 def _command(name: str, folder: Path, session: str) -> list[str]:
@@ -54,9 +54,10 @@ def _command(name: str, folder: Path, session: str) -> list[str]:
     return python(script, session)
 
 
-def _start(lives: list[Life], name: str, folder: Path, proxy: Proxy, session: str) -> Life:
+def _start(lives: list[Life], name: str, folder: Path, proxy: Proxy, session: str, **more: str) -> Life:
     command = _command(name, folder, session)
-    variables = environment(proxy.url, MODEL=MODEL, HOME=str(folder), ANTHROPIC_API_KEY=TEST_KEY, **QUIET)
+    told = {"MODEL": MODEL, "HOME": str(folder), "ANTHROPIC_API_KEY": TEST_KEY, **QUIET, **more}
+    variables = environment(proxy.url, **told)
     life = Life(command, variables)
     lives.append(life)
     return life
@@ -89,7 +90,43 @@ def test_the_anthropic_example_killed_at_its_first_tool_call_pays_each_call_once
     assert vendor.calls == len(scripted.control.steps(session)) == 3
 
 
-@pytest.mark.parametrize("name", sorted(set(FIRST_TOOL) - {"anthropic_agent.py"}))
+def test_the_functions_of_the_tool_example_are_not_called_by_its_next_life(
+    lives: list[Life], simulator: Proxy, tmp_path: Path
+) -> None:
+    session = f"example-{uuid.uuid4().hex[:8]}"
+    first = _start(lives, "tool_agent.py", tmp_path, simulator, session, MODEL="gpt-4o-mini")
+    first.wait_line("transfer gave")
+    first.kill()
+    called = [line for line in first.report().splitlines() if "is called" in line]
+    assert [line.partition("(")[0] for line in called] == ["read_balance", "transfer"] and "key_" in called[1]
+
+    second = _start(lives, "tool_agent.py", tmp_path, simulator, session, MODEL="gpt-4o-mini").output()
+    assert [line.partition(":")[0] for line in second[:2]] == ["read_balance gave", "transfer gave"]
+    assert not any("is called" in line for line in second)
+    assert "after 2 tool results" in second[2]
+
+
+def test_the_fallback_example_is_answered_by_a_provider_of_another_format_live_and_replayed(
+    lives: list[Life], vendor: Upstream, tmp_path: Path
+) -> None:
+    session = f"example-{uuid.uuid4().hex[:8]}"
+    file = f'[providers.backup]\nurl = "{vendor.url}"\ndialects = ["anthropic"]\n'
+    down = plain(b'{"error":{"message":"overloaded"}}', 503)
+    more = {"MODEL": "gpt-down", "INSTEAD": "backup/claude-test"}
+    before = vendor.calls
+    with Upstream(lambda seen: down) as asked, Proxy(tmp_path / "proxy", asked.url, file=file) as proxy:
+        first = _start(lives, "fallback_agent.py", tmp_path, proxy, session, **more)
+        first.wait_line("answered by")
+        first.kill()
+        second = _start(lives, "fallback_agent.py", tmp_path, proxy, session, **more).output()
+        assert len(second) == len(proxy.control.steps(session)) == vendor.calls - before == 3
+        for line in second:
+            assert line.startswith("answered by claude-test, backup/claude-test; because=")
+        said = next(line for line in first.report().splitlines() if line.startswith("answered by"))
+        assert second[0] == said
+
+
+@pytest.mark.parametrize("name", sorted(set(FIRST_TOOL) - set(OF_ITS_OWN)))
 def test_an_example_killed_at_its_first_tool_call_pays_each_call_once(
     lives: list[Life], simulator: Proxy, tmp_path: Path, name: str
 ) -> None:
@@ -111,7 +148,7 @@ def test_an_example_killed_at_its_first_tool_call_pays_each_call_once(
 
 def test_every_example_is_tried_and_says_how_to_start_it() -> None:
     found = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
-    assert found == set(FIRST_TOOL)
+    assert found == {*FIRST_TOOL, *OF_ITS_OWN}
     for name in found:
         head = (EXAMPLES / name).read_text()[:1200]
         assert f"examples/{name}" in head and "agentstate serve --simulate" in head, name

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 import shutil
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agentstate import settings
 from tests.clients import vendors
 from tests.clients.lives import OTHER, TEST_KEY, Life, environment, other_python, python
 from tests.support.proxy import ROOT, Proxy
@@ -33,8 +35,9 @@ RECORDED = (
 )  # fmt: skip
 ALL = (*NAMES, *RECORDED)
 # They are about the proxy and no client; what they show is tried where the thing itself is tested.
-OF_THE_PROXY = ("alerts.md", "approvals.md", "gate.md")
+OF_THE_PROXY = ("alerts.md", "approvals.md", "costs.md", "fallback.md", "gate.md", "tools.md")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)  # within a list too
 ADDRESS = "http://localhost:8080"
 RUNNABLE = ("python", "sh", "js")
 QUIET = {
@@ -152,7 +155,20 @@ def test_a_recorded_guide_says_so_with_the_release_and_its_snippets_can_be_read(
             assert "agentstate.session(" in snippet, name
 
 
+@pytest.mark.parametrize("name", OF_THE_PROXY)
+def test_the_settings_of_a_guide_are_taken_and_its_python_can_be_read(name: str, tmp_path: Path) -> None:
+    found = [(kind, textwrap.dedent(snippet)) for kind, snippet in INDENTED.findall((GUIDES / name).read_text())]
+    file = tmp_path / "agentstate.toml"
+    for kind, snippet in found:
+        if kind == "toml":
+            file.write_text(snippet)
+            settings.load(file, environ={})
+        elif kind == "python":
+            compile(snippet, name, "exec")
+    assert {"toml", "python"} & {kind for kind, _ in found}
+
+
 def test_links_between_guides_lead_somewhere() -> None:
-    for name in ALL:
+    for name in (*ALL, *OF_THE_PROXY):
         for target in re.findall(r"\]\(([^)#:]+)\)", (GUIDES / name).read_text()):
             assert (GUIDES / target).resolve().exists(), f"{name} links to {target}"

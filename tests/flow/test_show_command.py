@@ -131,4 +131,4 @@ def test_one_step_is_shown_with_its_calls_and_both_answers(proxy: Proxy) -> None
 def test_failed_result_of_a_tool_says_that_it_failed() -> None:
     from agentstate.cli.show import _result
 
-    assert _result({"result": "no such order", "failed": True}) == "failed: no such order"
+    assert _result({"result": "no such order", "failed": True, "made_at": None}) == "failed: no such order"

@@ -46,8 +46,8 @@ def test_a_python_snippet_runs_and_is_journaled(code: str, simulator: Proxy, tmp
     script = tmp_path / "snippet.py"
     script.write_text(code)
     assert run([sys.executable, str(script)], simulator, tmp_path).strip()
-    [session] = re.findall(r'(?:AgentStateOpenAI|wrap_\w+)\("([\w-]+)"\)', code)
-    assert simulator.control.steps(session)[0]["state"] == "completed"
+    [session] = re.findall(r'(?:AgentStateOpenAI|wrap_\w+|with session)\("([\w-]+)"\)', code)
+    assert simulator.control.steps(session)[-1]["state"] == "completed"
 
 
 @pytest.mark.parametrize("code", PYTHON)

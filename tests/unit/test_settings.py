@@ -112,7 +112,7 @@ def test_a_wrong_variable_is_named(environ: dict[str, str], said: str) -> None:
         ("[server]\nprot = 1", "unknown setting server.prot (did you mean server.port?)"),
         ("[sever]\nport = 1", "unknown setting sever"),
         ("[server]\nport = 1\nport = 2", "agentstate.toml"),
-        ("[server\n", "agentstate.toml"),
+        ("[server\n", "agentstate.toml is not TOML"),
         ("server = 3", "server"),
         ("providers = 3", "providers"),
         ("[providers]\nopenai = 3", "providers.openai"),

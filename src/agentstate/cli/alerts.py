@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -26,19 +26,24 @@ _MOST_ERROR = 90  # characters of an error in the table; --json has all of it
 
 @app.command("list")
 def list_(
-    state: Annotated[str, typer.Option(help="Only pending, delivered or dead ones.")] = "",
+    state: Annotated[
+        Literal["pending", "delivered", "dead"] | None,
+        typer.Option(case_sensitive=False, help="Only pending, delivered or dead ones."),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 50,
     db: Db = None,
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
     """List the messages of the outbox, with their age and what went wrong."""
-    show_list(_settings(config, db), state.lower(), limit, as_json)
+    show_list(_settings(config, db), state or "", limit, as_json)
 
 
 @app.command()
 def test(
-    name: Annotated[str, typer.Argument(help="The target's name; default every target of the settings.")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The target's name; default every target of the settings.")
+    ] = "",
     config: Config = None,
 ) -> None:
     """Send a test message now, and say how each target took it. Exit code 1 if any did not."""
@@ -61,20 +66,17 @@ def _settings(config: Path | None, db: str | None) -> Settings:
 
 
 def show_list(settings: Settings, state: str, limit: int, as_json: bool) -> None:
-    """Print the newest messages. Raises ``BadRequest``, ``StoreError``."""
+    """Print the newest messages. Raises ``StoreError``."""
     from rich.console import Console
     from rich.table import Table
 
     from agentstate import clock
     from agentstate.alerts.message import clipped
     from agentstate.cli.show import _json, _text
-    from agentstate.errors import BadRequest
     from agentstate.server.views import message_view
     from agentstate.settings import store_path
     from agentstate.store.reader import Reader
 
-    if state not in ("", "pending", "delivered", "dead"):
-        raise BadRequest("--state must be pending, delivered or dead")
     reader = Reader(store_path(settings), settings.store.busy_s)
     try:
         rows = reader.messages(state, limit)
@@ -108,11 +110,11 @@ def try_targets(settings: Settings, name: str) -> int:
     ``SettingsError``."""
     from agentstate.alerts.target import targets
     from agentstate.engine.delivery import chosen_targets
+    from agentstate.errors import NotFound
 
     chosen = chosen_targets(targets(settings.alerts, settings.approvals), name)
     if not chosen:
-        print("the settings have no [[alerts]]; the page on settings says how to add one")
-        return 1
+        raise NotFound("the settings name no target: add an [[alerts]] table to agentstate.toml, with kind and url")
     failed = 0
     for target, sent in zip(chosen, asyncio.run(_tried(chosen)), strict=True):
         failed += bool(sent.error)

@@ -13,12 +13,12 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from agentstate.cli.control import Control
 from agentstate.cli.people import Config, Url, all_of, connected, part
@@ -27,6 +27,7 @@ from agentstate.core.visible import laid_out, visible
 from agentstate.errors import AgentStateError, BadRequest
 
 POLL_S = 2.0
+ID_CHARACTERS = 28  # of an approval
 _MOST_SHOWN = 60  # characters of arguments in a table
 
 # What can be said of an approval: (its kind, the decision that it is).
@@ -43,7 +44,7 @@ Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 
 
 def approvals(
-    key: Annotated[str | None, typer.Argument(metavar="[ID]", help="One approval, with its arguments in full.")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="ID", help="One approval, with its arguments in full.")] = None,
     session: Annotated[str, typer.Option(help="Only those of this session.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="The decided ones too.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Arguments in full.")] = False,
@@ -138,15 +139,16 @@ def _refuse_doubt(control: Control, key: str) -> None:
 
 def settle(
     key: Id,
-    outcome: Annotated[str, typer.Argument(metavar="OUTCOME", help="ran, did-not-run, abort; of a duplicate: reuse.")],
+    outcome: Annotated[
+        Literal["ran", "did-not-run", "abort", "reuse"],
+        typer.Argument(metavar="OUTCOME", help="ran, did-not-run, abort; of a duplicate: reuse."),
+    ],
     result: Annotated[str | None, typer.Option("--result", help="What a call that ran came to: JSON, or text.")] = None,
     reason: Reason = "",
     url: Url = None,
     config: Config = None,
 ) -> None:
     """Say what became of a call in doubt, or give the recorded result of a suspected duplicate."""
-    if outcome not in _OUTCOMES:
-        raise BadRequest(f"outcome is {outcome[:60]!r}; use {', '.join(_OUTCOMES)}")
     if result is not None and outcome != "ran":
         raise BadRequest("--result goes with the outcome ran only; nothing was decided")
     control = connected(config, url)
@@ -245,16 +247,24 @@ def _print(found: Any, full: bool, as_json: bool) -> None:
         for one in found:
             _whole(console, one)
         return
-    table = Table("id", "session", "step", "tool", "arguments", "state", "people", "since", box=None, pad_edge=False)
-    table.columns[0].min_width = max(len(one["id"]) for one in found)  # it is what the next command is given
-    table.columns[1].overflow = "fold"
+    console.print(_table(found))
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    """One line for each. Ids are never cut, since who decides has to type them."""
+    several = any(one["quorum"] > 1 for one in found)
+    table = Table(
+        Column("id", no_wrap=True, min_width=ID_CHARACTERS), Column("session", overflow="fold", min_width=7), "step",
+        Column("tool", overflow="fold", min_width=8), Column("arguments", overflow="fold"), "state",
+        *(("people",) if several else ()), "since", box=None, pad_edge=False,
+    )  # fmt: skip
     for one in found:
+        voted = f"{len(one['votes'])}/{one['quorum']}" if one["quorum"] > 1 else ""
         table.add_row(
             one["id"], _text(one["session_id"]), str(one["step_number"]), _text(one["tool_name"] or one["kind"]),
-            _cut(one["arguments_text"]), _state(one),
-            f"{len(one['votes'])}/{one['quorum']}" if one["quorum"] > 1 else "", one["created_at"][:19],
+            _cut(one["arguments_text"]), _state(one), *((voted,) if several else ()), one["created_at"][:16],
         )  # fmt: skip
-    console.print(table)
+    return table
 
 
 def _state(one: dict[str, Any]) -> str:

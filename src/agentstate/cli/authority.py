@@ -6,7 +6,7 @@ Invariant: a token that the proxy makes is shown once, on standard output, and k
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -25,7 +25,10 @@ Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 @approvers.command("add")
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What they are called: letters, digits, . _ @ + -")],
-    role: Annotated[str, typer.Option("--role", help="viewer (sees), approver (decides too) or admin (everything).")],
+    role: Annotated[
+        Literal["viewer", "approver", "admin"],
+        typer.Option("--role", help="viewer (sees), approver (decides too) or admin (everything)."),
+    ],
     slack: Annotated[str, typer.Option("--slack", help="Their user id in Slack, as U024BE7LH.")] = "",
     discord: Annotated[str, typer.Option("--discord", help="Their user id in Discord, a number.")] = "",
     url: Url = None,
@@ -101,7 +104,7 @@ def audit(
 
 def label(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Session id.")],
-    add: Annotated[list[str] | None, typer.Argument(metavar="[LABEL]...", help="Labels to add.")] = None,
+    add: Annotated[list[str] | None, typer.Argument(metavar="LABEL", help="Labels to add.")] = None,
     remove: Annotated[list[str] | None, typer.Option("--remove", help="A label to remove; may be repeated.")] = None,
     url: Url = None,
     config: Config = None,

@@ -92,7 +92,10 @@ class Control:
         except urllib.error.HTTPError as error:
             raise self._refusal(error) from error
         except (OSError, HTTPException, ValueError) as error:
-            raise ProxyUnreachable(f"the proxy at {self.url} does not answer: {error}") from error
+            why = getattr(error, "reason", error)
+            raise ProxyUnreachable(
+                f"the proxy at {self.url} does not answer ({why}); start it with `agentstate serve`"
+            ) from error
 
     def _refusal(self, error: urllib.error.HTTPError) -> AgentStateError:
         if error.code == 401:

@@ -65,7 +65,7 @@ class Life:
 def command() -> None:
     """Kill an agent three times, and see that nothing is paid twice; hold a mail, edit it, and see it sent once.
 
-    Needs no key and no network: the proxy simulates the model. Takes about 20 seconds.
+    Needs no key and no network: the proxy simulates the model. Takes about 15 seconds.
     """
     console = Console()
     if importlib.util.find_spec("openai") is None:

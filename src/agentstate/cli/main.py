@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,7 +21,7 @@ app = typer.Typer(
     help="A proxy that makes AI agents crash-proof: every model call is journaled, and replayed after a restart.",
     epilog=(
         "Exit codes: 0 done, 1 failed or something found, 2 wrong use or settings, 3 journal unusable; "
-        "`run` ends with the agent's code."
+        "`run` ends with the agent's code, 126 or 127 where it cannot be started."
     ),
     no_args_is_help=True,
     add_completion=True,
@@ -33,6 +33,9 @@ Config = Annotated[
     Path | None, typer.Option("--config", help="Settings file; default ./agentstate.toml or the user's.")
 ]
 Db = Annotated[str | None, typer.Option("--db", help="Journal: sqlite:///path or a path.")]
+
+# Under which the list of commands is grouped.
+RUN, SEE, DECIDE, TELL = "Run", "See", "Decide", "People and policies"
 
 
 def _settings(config: Path | None, **flags: Any) -> Any:
@@ -61,13 +64,17 @@ def _main(
     return None
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; default: server.host, 127.0.0.1.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0 takes a free one; default: server.port, 8080.")
+    ] = None,
     db: Db = None,
     config: Config = None,
-    simulate: Annotated[bool, typer.Option("--simulate", help="Answer from the built-in simulator.")] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Answer from the built-in simulator: no key, no network.")
+    ] = False,
     simulate_latency: Annotated[
         float | None, typer.Option(help="Seconds before the first byte of a simulated answer.")
     ] = None,
@@ -101,23 +108,26 @@ def _said(settings: Any) -> Any:
     return said
 
 
-@app.command()
+@app.command(rich_help_panel=SEE)
 def sessions(
     db: Db = None,
     config: Config = None,
-    status: Annotated[str, typer.Option(help="Only RUNNING, PAUSED, FAILED or COMPLETED ones.")] = "",
+    status: Annotated[
+        Literal["RUNNING", "PAUSED", "FAILED", "COMPLETED"] | None,
+        typer.Option(case_sensitive=False, help="Only RUNNING, PAUSED, FAILED or COMPLETED ones."),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many, latest change first.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
     """List the sessions of the journal."""
     from agentstate.cli import show as shown
 
-    shown.sessions(_settings(config, store__url=db), status.upper(), limit, as_json)
+    shown.sessions(_settings(config, store__url=db), status or "", limit, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=SEE)
 def show(
-    session: Annotated[str, typer.Argument(help="Session id.")],
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Session id.")],
     step: Annotated[int | None, typer.Option(help="Only this step, with its request and answer.")] = None,
     db: Db = None,
     config: Config = None,
@@ -129,7 +139,7 @@ def show(
     shown.show(_settings(config, store__url=db), session, step, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=SEE)
 def doctor(db: Db = None, config: Config = None) -> None:
     """Check the journal: every hash is derived anew. Says what is wrong; exit code 1 if anything is."""
     from agentstate.cli import doctor as check
@@ -143,17 +153,17 @@ def _add_commands() -> None:
         return
     from agentstate.cli import alerts, approvals, authority, demo, mcp, policy, run, stats
 
-    app.command("run", context_settings=run.CONTEXT_SETTINGS)(run.command)
-    app.command("demo")(demo.command)
-    app.command("stats")(stats.stats)
+    app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
+    app.command("demo", rich_help_panel=RUN)(demo.command)
+    app.command("mcp", rich_help_panel=RUN)(mcp.command)
+    app.command("stats", rich_help_panel=SEE)(stats.stats)
     for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
-        app.command(command.__name__)(command)
-    app.add_typer(authority.approvers, name="approvers")
-    app.command("audit")(authority.audit)
-    app.command("label")(authority.label)
-    app.add_typer(policy.policy, name="policy")
-    app.add_typer(alerts.app)
-    app.command("mcp")(mcp.command)
+        app.command(command.__name__, rich_help_panel=DECIDE)(command)
+    app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)
+    app.command("audit", rich_help_panel=TELL)(authority.audit)
+    app.command("label", rich_help_panel=TELL)(authority.label)
+    app.add_typer(policy.policy, name="policy", rich_help_panel=TELL)
+    app.add_typer(alerts.app, rich_help_panel=TELL)
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ def _group() -> None:
 @policy.command("test")
 def test(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Session id.")],
-    step: Annotated[int | None, typer.Argument(metavar="[STEP]", help="Only this step.")] = None,
+    step: Annotated[int | None, typer.Argument(metavar="STEP", help="Only this step.")] = None,
     db: Annotated[str | None, typer.Option("--db", help="Journal: sqlite:///path or a path.")] = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="Settings file; default ./agentstate.toml or the user's.")

@@ -59,8 +59,7 @@ def command(
 ) -> None:
     """Run an agent so that a crash costs nothing: it is started again, and what it has paid for is replayed.
 
-    The agent's model calls go through the proxy by environment variables (OPENAI_BASE_URL and its like); a proxy is
-    started if none runs. The exit code is the agent's.
+    Its client finds the proxy by environment variables; a proxy is started if none runs.
     """
     name = session or generated_session(agent)
     if not session:

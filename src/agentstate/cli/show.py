@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from agentstate.core.replay import DEADLY
 from agentstate.engine.sessions import found
@@ -38,8 +38,9 @@ def sessions(settings: Settings, status: str, limit: int, as_json: bool) -> None
     if not rows:
         Console().print("no sessions yet; point an agent's base URL at the proxy, or try `agentstate demo`")
         return
-    table = Table("session", "status", "steps", "runs", "cost", "last change", box=None, pad_edge=False)
-    table.columns[0].overflow = "fold"  # it is what the next command is given
+    table = Table(
+        Column("session", overflow="fold"), "status", "steps", "runs", "cost", "last change", box=None, pad_edge=False
+    )
     for row in rows:
         table.add_row(
             _text(row["id"]), row["status"], str(row["steps"]), str(row["runs"]), _money(row["cost"]), row["updated_at"]
@@ -58,7 +59,8 @@ def show(settings: Settings, key: str, step: int | None, as_json: bool) -> None:
     if step is not None:
         view["steps"] = [part for part in view["steps"] if part["step_number"] == step]
         if not view["steps"]:
-            raise NotFound(f"session {key!r} has no step {step}; it has the steps 0 to {row.steps - 1}")
+            there = f"it has the steps 0 to {row.steps - 1}" if row.steps else "it has none yet"
+            raise NotFound(f"session {key!r} has no step {step}; {there}")
     if as_json:
         _json(view if step is None else view["steps"][0])
     elif step is not None:

@@ -6,7 +6,7 @@ Invariant: an amount of which a part is unknown says so; names that agents chose
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,7 +20,10 @@ Db = Annotated[str | None, typer.Option("--db", help="Journal: sqlite:///path or
 
 
 def stats(
-    by: Annotated[str, typer.Option(help="A row for each day, model, provider or session.")] = "day",
+    by: Annotated[
+        Literal["day", "model", "provider", "session"],
+        typer.Option(help="A row for each day, model, provider or session."),
+    ] = "day",
     since: Annotated[str, typer.Option(help="The first day that counts (UTC), as 2026-01-31.")] = "",
     until: Annotated[str, typer.Option(help="The last one.")] = "",
     session: Annotated[str, typer.Option(help="Only this session.")] = "",
@@ -31,6 +34,7 @@ def stats(
     """Show calls, replays, tokens, what they cost and what replay saved."""
     from agentstate.cli.show import _json
     from agentstate.engine.stats import stats as figures
+    from agentstate.errors import BadRequest
     from agentstate.server.api_stats import stats_view
     from agentstate.settings import load, store_path
     from agentstate.store.reader import Reader
@@ -39,6 +43,8 @@ def stats(
     reader = Reader(store_path(settings), settings.store.busy_s)
     try:
         found = figures(reader, by, since, until, session)
+    except BadRequest as error:
+        raise typer.BadParameter(str(error)) from None
     finally:
         reader.close()
     if as_json:

@@ -56,7 +56,7 @@ def found(reader: Reader, key: str) -> SessionRow:
     """Raises ``NotFound``."""
     session = reader.session(key)
     if session is None:
-        raise NotFound(f"there is no session {key!r}")
+        raise NotFound(f"there is no session {key!r}; `agentstate sessions` lists those there are")
     return session
 
 

@@ -26,7 +26,6 @@ from agentstate.store.reader import Reader
 
 log = logging.getLogger("agentstate")
 
-_MOST_ROWS = 200  # of a gauge whose rows clients may have named
 _CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 
 

@@ -1,7 +1,8 @@
 """Owns how sessions, steps and runs look as JSON. Must not query more than it is given.
 
-Invariant: the seed's names stand (``id``, ``status``, ``step_number``, ``request_hash``, ``prompt``, ``response``,
-``token_cost``, ``latency``, ``created_at``); ours stand beside them. Times are ISO 8601 in UTC, money is USD.
+Invariant: the first version's names stand (``id``, ``status``, ``step_number``, ``request_hash``, ``prompt``,
+``response``, ``token_cost``, ``latency``, ``created_at``); newer ones stand beside them. Times are ISO 8601 in UTC,
+money is USD.
 """
 
 from __future__ import annotations

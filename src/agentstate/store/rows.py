@@ -1,6 +1,5 @@
-"""Owns the frozen shapes of what the journal is told and what it tells. Must not query.
-
-Invariant: times are seconds since the epoch; ``started``/``finished`` of steps are ticks of their session's clock.
+"""Owns the frozen shapes of what the journal is told and what it tells. Must not query. Invariant: times are
+seconds since the epoch; ``started``/``finished`` of steps are ticks of their session's clock.
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ def connect(path: Path, busy_s: float, write: bool = True) -> sqlite3.Connection
     """A connection in autocommit mode, settings applied. Raises ``StoreError``."""
     try:
         if not write and not path.exists():
-            raise StoreReadOnly(f"there is no journal at {path}")
+            raise StoreReadOnly(
+                f"there is no journal at {path}; `agentstate serve` or `agentstate run` begins one, --db names another"
+            )
         mode = "rwc" if write else "ro"
         uri = f"{path.absolute().as_uri()}?mode={mode}"
         conn = sqlite3.connect(
