@@ -447,3 +447,23 @@ def test_what_a_lost_answer_cost_is_counted_before_it_is_asked_for_once_more(
         answer = ask(proxy, headers={}, stream=True, max_tokens=1000)
         assert (answer.status, answer.error["code"], upstream.calls) == (400, "budget_exceeded", 1)
         assert proxy.control.session("s")["session"]["cost"] == pytest.approx(0.002)
+
+
+# --- what a stop cuts ---
+
+
+def test_a_stream_that_a_stop_cuts_carries_the_cost_that_had_come(
+    upstream: Upstream, other: Upstream, tmp_path: Path
+) -> None:
+    usage = b'data: {"id":"c","object":"chat.completion.chunk","model":"gpt-4o-test","choices":[],"usage":%s}\n\n'
+    upstream.replies(stream(*EVENTS[:2], usage % json.dumps(USAGE).encode(), Gate(), finish=False))
+    file = FILE.format(other=other.url) + "[server]\nshutdown_grace_s = 0.2\n"
+    with Proxy(tmp_path, upstream.url, file=file) as proxy:
+        with proxy.client.start("s", "hi", run="a", stream=True) as connection:
+            connection.read_head()
+            connection.read_until(b"hello")
+            until(lambda: proxy.control.steps("s") != [])
+            proxy.stop()
+        proxy.start()
+        step = step_of(proxy)
+        assert (step["state"], step["token_cost"]) == ("interrupted", pytest.approx(0.002))

@@ -274,7 +274,7 @@ async def _go_on(job: Job, failure: Failure, decision: Retry | Next) -> None:
     course, live = job.course, job.live
     assert course is not None
     error = _clean(job, failure.text)[:2000]
-    await _end(job, error)
+    await end(job, error)
     log.info("attempt %d of step %d at %s failed: %s", live.attempt, live.number, course.at, short(failure))
     if isinstance(decision, Retry):
         because = f"{course.why}, then {short(failure)}" if course.why else short(failure)
@@ -293,12 +293,12 @@ async def otherwise(job: Job, body: bytes, refusal: str, why: str) -> None:
     course = job.course
     job.question = job.question._replace(body=body)
     error = _clean(job, refusal)[:2000]
-    await _end(job, error)
+    await end(job, error)
     because, at = (course.why, _elsewhere(course)) if course is not None and course.why else ("refused", "")
     await _next(job, Detour(f"{because}: {error[:300]}; asked again {why}", at, _lost_before(job)))
 
 
-async def _end(job: Job, error: str) -> None:
+async def end(job: Job, error: str) -> None:
     """Write down how the attempt failed, with what it cost."""
     live, secrets = job.live, secrets_of(job.question, job.call)
     head = scrubbed(packed_headers(job.headers), secrets)
