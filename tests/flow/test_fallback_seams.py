@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import chat
 from tests.support.client import Answer
-from tests.support.people import Asking
+from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import BOUND_S, Fin, Gate, Reply, Seen, Upstream, plain, stream
 
@@ -400,3 +400,70 @@ def test_a_streaming_client_gets_heartbeats_while_a_translated_answer_is_awaited
     assert b"bonjour" in body
     again = ask(proxy, headers=headers, run="b", stream=True)
     assert (again.outcome, again.body) == ("replay", body[body.index(b"data: ") :])
+
+
+# --- budgets ---
+
+
+def test_a_candidate_that_costs_more_than_the_budget_has_left_is_not_asked(
+    upstream: Upstream, other: Upstream, tmp_path: Path
+) -> None:
+    """What was reserved for the model that was asked is no room for one that costs a hundred times as much."""
+    upstream.script = lambda seen: GONE
+    other.script = counting
+    file = FILE.format(other=other.url) + '[budget]\nsession_usd = 0.01\nat_limit = "deny"\n'
+    with Proxy(tmp_path, upstream.url, retries=True, file=file) as proxy:
+        answer = ask(proxy, max_tokens=500)
+        assert (answer.status, answer.error["code"], other.calls) == (400, "budget_exceeded", 0)
+        assert ask(proxy, text="cheaper", max_tokens=5).status == 200
+        assert other.calls == 1
+
+
+def test_a_call_that_a_person_let_through_goes_to_its_fallback_too(
+    upstream: Upstream, other: Upstream, tmp_path: Path
+) -> None:
+    upstream.script = lambda seen: GONE
+    other.script = counting
+    file = FILE.format(other=other.url) + '[budget]\nsession_usd = 0.001\nat_limit = "hold"\n'
+    with Proxy(tmp_path, upstream.url, retries=True, file=file) as proxy:
+        waiting = Asking(lambda: ask(proxy, max_tokens=5000))
+        decide(proxy, pending(proxy)[0], "APPROVED")
+        answer = waiting.answer()
+        assert (answer.status, other.calls) == (200, 1)
+        assert (answer.headers.get("x-agentstate-fallback") or "").startswith("other/second")
+        again = ask(proxy, run="b", max_tokens=5000)
+        assert (again.outcome, again.body) == ("replay", answer.body.lstrip())
+        for name in ("x-agentstate-fallback", "x-agentstate-model"):
+            assert again.headers.get(name) == answer.headers.get(name)
+
+
+def test_what_a_lost_answer_cost_is_counted_before_it_is_asked_for_once_more(
+    upstream: Upstream, other: Upstream, tmp_path: Path
+) -> None:
+    usage = b'data: {"id":"c","object":"chat.completion.chunk","model":"gpt-4o-test","choices":[],"usage":%s}\n\n'
+    upstream.script = lambda seen: stream(EVENTS[0], usage % json.dumps(USAGE).encode(), Fin(), finish=False)
+    file = FILE.format(other=other.url) + '[budget]\nsession_usd = 0.003\nat_limit = "deny"\n'
+    with Proxy(tmp_path, upstream.url, retries=True, file=file) as proxy:
+        answer = ask(proxy, headers={}, stream=True, max_tokens=1000)
+        assert (answer.status, answer.error["code"], upstream.calls) == (400, "budget_exceeded", 1)
+        assert proxy.control.session("s")["session"]["cost"] == pytest.approx(0.002)
+
+
+# --- what a stop cuts ---
+
+
+def test_a_stream_that_a_stop_cuts_carries_the_cost_that_had_come(
+    upstream: Upstream, other: Upstream, tmp_path: Path
+) -> None:
+    usage = b'data: {"id":"c","object":"chat.completion.chunk","model":"gpt-4o-test","choices":[],"usage":%s}\n\n'
+    upstream.replies(stream(*EVENTS[:2], usage % json.dumps(USAGE).encode(), Gate(), finish=False))
+    file = FILE.format(other=other.url) + "[server]\nshutdown_grace_s = 0.2\n"
+    with Proxy(tmp_path, upstream.url, file=file) as proxy:
+        with proxy.client.start("s", "hi", run="a", stream=True) as connection:
+            connection.read_head()
+            connection.read_until(b"hello")
+            until(lambda: proxy.control.steps("s") != [])
+            proxy.stop()
+        proxy.start()
+        step = step_of(proxy)
+        assert (step["state"], step["token_cost"]) == ("interrupted", pytest.approx(0.002))

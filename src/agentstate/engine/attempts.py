@@ -14,17 +14,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from agentstate import clock
-from agentstate.core import routing
+from agentstate.core import budget, routing
+from agentstate.core.budget import Ruling
 from agentstate.core.model import Verdict
 from agentstate.core.routing import Candidate, Failure, Fault, GiveUp, History, Limits, Next, Planned, Retry
 from agentstate.dialects import faults, stream_usage
 from agentstate.dialects.concealing import scrubbed
 from agentstate.engine import candidates, context, costs, waiting
+from agentstate.engine.budgets import exceeded
 from agentstate.engine.candidates import Asking, Switch, Unfit
 from agentstate.engine.failing import all_failed, failure_of, left_alone, limits, short, told_detour
 from agentstate.engine.headers import packed_headers
 from agentstate.engine.secrets import secrets_of
 from agentstate.errors import (
+    AgentStateError,
     UpstreamFault,
     UpstreamInvalid,
     UpstreamTimeout,
@@ -33,6 +36,7 @@ from agentstate.errors import (
 from agentstate.providers.client import Headers, Question
 from agentstate.providers.provider import Provider
 from agentstate.store.detours import Detour, Failed
+from agentstate.store.rows import Begun
 
 if TYPE_CHECKING:
     from agentstate.engine.recorder import Job
@@ -272,7 +276,7 @@ async def _go_on(job: Job, failure: Failure, decision: Retry | Next) -> None:
     course, live = job.course, job.live
     assert course is not None
     error = _clean(job, failure.text)[:2000]
-    await _end(job, error)
+    await end(job, error)
     log.info("attempt %d of step %d at %s failed: %s", live.attempt, live.number, course.at, short(failure))
     if isinstance(decision, Retry):
         because = f"{course.why}, then {short(failure)}" if course.why else short(failure)
@@ -291,12 +295,12 @@ async def otherwise(job: Job, body: bytes, refusal: str, why: str) -> None:
     course = job.course
     job.question = job.question._replace(body=body)
     error = _clean(job, refusal)[:2000]
-    await _end(job, error)
+    await end(job, error)
     because, at = (course.why, _elsewhere(course)) if course is not None and course.why else ("refused", "")
     await _next(job, Detour(f"{because}: {error[:300]}; asked again {why}", at, _lost_before(job)))
 
 
-async def _end(job: Job, error: str) -> None:
+async def end(job: Job, error: str) -> None:
     """Write down how the attempt failed, with what it cost."""
     live, secrets = job.live, secrets_of(job.question, job.call)
     head = scrubbed(packed_headers(job.headers), secrets)
@@ -319,11 +323,23 @@ async def _next(job: Job, detour: Detour) -> None:
     job.gate = job.heard = None
     job.size, job.status, job.headers = 0, 0, []
     job.deserted_size = None if job.deserted_size is None else 0
-    begun = await job.parts.journal.next_attempt(live.step, live.attempt, job.new, detour)
+    budgets = job.parts.budgets
+    plan = await budgets.further(job, present(job).model) if budgets.on else None
+    begun = await job.parts.journal.next_attempt(live.step, live.attempt, job.new, detour, plan)
+    if not isinstance(begun, Begun):
+        raise _no_room(job, begun)
     live.attempt, job.detour = begun.attempt, detour
     live.recording.model = course.at.model if course is not None and detour.candidate else ""
     live.recording.detour = told_detour(detour)
     job.between = False
+
+
+def _no_room(job: Job, ruling: Ruling) -> AgentStateError:
+    """A budget has no room for one more attempt. Where people are asked, they are when the agent asks again."""
+    if job.parts.budgets.denies(ruling):
+        return exceeded(ruling, job.place.session)
+    story = job.course.story if job.course is not None else []
+    return all_failed([*story, f"{present(job)} was left out: {budget.sentence(ruling, job.place.session)}"])
 
 
 def _switched(job: Job, course: Course, failure: Failure, error: str) -> Detour:

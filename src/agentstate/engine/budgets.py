@@ -76,6 +76,10 @@ class Budgets:
         """Send a question that was held, if the budgets let it now; else what stands in its way."""
         return await self._parts.journal.send_budgeted(job.live.step, job.new, await self._plan(job, False))
 
+    async def further(self, job: Job, model: str) -> Plan:
+        """What a further attempt of a job at its provider of now means for them; ``model``: that is asked."""
+        return await self._plan(job, False, model)
+
     def denies(self, ruling: Ruling) -> bool:
         """Whether a question for which there is no room is refused rather than asked about."""
         return ruling.decision is Decision.OVER and not self._hold
@@ -99,15 +103,16 @@ class Budgets:
         finally:
             self._waiting.discard(future)
 
-    async def _plan(self, job: Job, begins: bool) -> Plan:
+    async def _plan(self, job: Job, begins: bool, other: str = "") -> Plan:
         if self._priced and not self._parts.pricing.ready:
             await asyncio.wrap_future(self._parts.pricing.warm())
-        size, at, call = estimate.of(job.call), clock.now(), job.call
+        size, at = estimate.of(job.call), clock.now()
+        model = other or job.call.model
         usd = None
         if self._priced:
-            usd = self._parts.pricing.estimated(job.provider, call.model, size.input, size.output, at)
+            usd = self._parts.pricing.estimated(job.provider, model, size.input, size.output, at)
             if usd is None:
-                self._say_unpriced(job.provider.name, call.model)
+                self._say_unpriced(job.provider.name, model)
         return Plan(
             self.limits,
             Amount(usd or 0.0, 0, size.total),

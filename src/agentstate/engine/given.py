@@ -57,7 +57,8 @@ def waiting(asked: Asked, told: Told, recording: Recording, close: Callable[[boo
         ),
         heartbeat,
         None if as_recorded else partial(_in_shape, dialect, recording, call.shape),
-        told.headers(),
+        # Who answers may be known only once it was let through.
+        lambda: told._replace(model=recording.model or told.model, detour=recording.detour).headers(),
         told,
     )
 

@@ -381,6 +381,11 @@ async def _cancelled(job: Job) -> None:
         await _failed(job, UpstreamCut(job.gave_up))
         return
     try:
+        if not job.between and costs.heard(job).usage:  # what had come of it was paid
+            await attempts.end(job, "the proxy stopped before the answer was complete")
+    except AgentStateError as error:
+        log.warning("what step %d cost is not kept: %s", job.live.number, error)
+    try:
         await job.parts.journal.interrupt_step(job.live.step)
     except AgentStateError as error:
         log.error("step %d stays in flight until the next start: %s", job.live.step, error)

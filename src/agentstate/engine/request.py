@@ -69,7 +69,7 @@ class Answer:
     stream_error: Callable[[Exception], bytes] | None = None
     heartbeat: Callable[[], bytes] | None = None
     converted: Callable[[bytes], bytes] | None = None
-    ours: Headers = field(default_factory=list)
+    ours: Callable[[], Headers] = list
     told: Told | None = None
     saved: float | None = None
     waited_s: float = 0.0

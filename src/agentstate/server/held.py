@@ -55,7 +55,7 @@ class Waiting:
             headers = [pair for pair in live_headers(self._recording.headers) if pair[0].lower() != "content-type"]
             kind = next(pair for pair in self._answer.headers if pair[0] == "content-type")
             length = ("content-length", str(len(body)))
-            await self._start(self._recording.status, [*headers, kind, *self._answer.ours, length])
+            await self._start(self._recording.status, [*headers, kind, *self._answer.ours(), length])
         await self._body(body, False)
 
     async def _flow(self) -> None:
@@ -65,7 +65,7 @@ class Waiting:
                 await self._beat()
                 continue
             if not self._started:
-                await self._start(self._recording.status, live_headers(self._recording.headers) + self._answer.ours)
+                await self._start(self._recording.status, live_headers(self._recording.headers) + self._answer.ours())
             elif self._recording.status >= 300:
                 raise UpstreamFault(f"the provider answered status {self._recording.status}")
             await self._body(data, not last)

@@ -12,13 +12,14 @@ import sqlite3
 from collections.abc import Sequence
 
 from agentstate import clock
+from agentstate.core.budget import Decision, Ruling
 from agentstate.errors import StepTaken
-from agentstate.store import bodies
+from agentstate.store import bodies, reserving
 from agentstate.store.counters import Counters
 from agentstate.store.decisions import tell
 from agentstate.store.detours import BreakerRow, Detour, Failed
 from agentstate.store.outgoing import Outgoing
-from agentstate.store.rows import Begun, Message, NewStep
+from agentstate.store.rows import Begun, Message, NewStep, Plan
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
@@ -38,11 +39,16 @@ class Detouring(Outgoing):
             size=len(failed.body),
         )
 
-    async def next_attempt(self, step: int, attempt: int, new: NewStep, detour: Detour) -> Begun:
-        """A step in flight, whose last ``attempt`` has ended, is about to be sent once more. Committed when this
-        returns. Raises ``StepTaken``."""
+    async def next_attempt(
+        self, step: int, attempt: int, new: NewStep, detour: Detour, plan: Plan | None = None
+    ) -> Begun | Ruling:
+        """A step in flight, whose last ``attempt`` has ended, is about to be sent once more; ``plan``: within the
+        budgets, else it is told what stands in its way, and nothing is written. Committed when this returns. Raises
+        ``StepTaken``."""
         return await self._write(
-            "next_attempt", lambda conn: _next_attempt(conn, step, attempt, new, detour), durable=False
+            "next_attempt",
+            lambda conn: _next_attempt(conn, self._counters, step, attempt, new, detour, plan),
+            durable=False,
         )
 
     async def set_breaker(self, row: BreakerRow, told: Sequence[Message] = ()) -> None:
@@ -64,14 +70,19 @@ def _end_attempt(conn: sqlite3.Connection, counters: Counters, failed: Failed) -
         counters.spent.clear()  # it counts, and is read again when it is needed
 
 
-def _next_attempt(conn: sqlite3.Connection, step: int, attempt: int, new: NewStep, detour: Detour) -> Begun:
+def _next_attempt(
+    conn: sqlite3.Connection, counters: Counters, step: int, attempt: int, new: NewStep, detour: Detour,
+    plan: Plan | None,
+) -> Begun | Ruling:  # fmt: skip
+    ruling = reserving.carry(conn, counters, step, attempt + 1, new.session, plan)
+    if ruling.decision is not Decision.ALLOW:
+        return ruling
     row = conn.execute(_SQL["next_attempt"], {"step": step, "n": attempt}).fetchone()
     if row is None:
         raise StepTaken("the step is not in flight any more; ask again")
     n, number = row
     sent = {"step": step, "n": n, "run": new.run, "provider": new.provider, "now": clock.now()}
     conn.execute(_SQL["add_attempt"], sent)
-    conn.execute(_SQL["carry_reservation"], {"step": step, "n": n})
     values = {"step": step, "n": n, "why": detour.why, "candidate": detour.candidate, "lost": json.dumps(detour.lost)}
     conn.execute(_SQL["add_detour"], values)
     return Begun(step, number, n)

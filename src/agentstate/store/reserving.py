@@ -14,6 +14,7 @@ import msgspec
 from agentstate import clock
 from agentstate.core import budget
 from agentstate.core.budget import Amount, Scope, Used
+from agentstate.core.model import ApprovalState
 from agentstate.core.usage import counted
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
@@ -88,6 +89,30 @@ def reserve(conn: sqlite3.Connection, counters: Counters, begun: Begun, new: New
                 settled=known.settled.plus(Amount(steps=int(first))),
                 reserved=known.reserved.plus(call._replace(steps=0)),
             )
+
+
+def carry(
+    conn: sqlite3.Connection, counters: Counters, step: int, n: int, session: int, plan: Plan | None
+) -> budget.Ruling:
+    """A further attempt, the ``n``-th, takes over what was reserved for its step: as much as ``plan`` says, where that
+    fits; ``None``: as it is. What a person has let through for this call is no limit any more."""
+    if plan is None:
+        conn.execute(_SQL["carry_reservation"], {"step": step, "n": n})
+        return budget.ALLOWED
+    row = conn.execute(_SQL["release_reservation"], (step, n - 1)).fetchone()
+    counters.spent.clear()
+    rows = conn.execute(_SQL["budget_questions"], (step,))
+    passed = {limit_of(rule) for _, state, rule in rows if state == ApprovalState.APPROVED}
+    limits = [limit for limit in plan.limits if limit.name not in passed]
+    found = {limit.scope: used(conn, counters, limit.scope, session, plan.at) for limit in limits}
+    ruling = budget.decide(limits, found, plan.call._replace(steps=0))
+    usd, tokens, day = row if row is not None else (0.0, 0, budget.day_of(plan.at))
+    if ruling.decision is budget.Decision.ALLOW:
+        conn.execute(_SQL["reserve"], (step, n, session, day, plan.call.usd, plan.call.tokens))
+    elif row is not None:
+        conn.execute(_SQL["reserve"], (step, n - 1, session, day, usd, tokens))
+    counters.spent.clear()
+    return ruling
 
 
 def settle(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> None:
