@@ -65,7 +65,7 @@ def test_trying_alerts_without_a_target_says_how_to_add_one(
 def test_the_id_of_an_approval_is_whole_however_narrow_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "50")
     key = approval_id()
     assert len(key) == ID_CHARACTERS
     one = {
