@@ -467,3 +467,69 @@ def test_a_stream_that_a_stop_cuts_carries_the_cost_that_had_come(
         proxy.start()
         step = step_of(proxy)
         assert (step["state"], step["token_cost"]) == ("interrupted", pytest.approx(0.002))
+
+
+# --- the gate ---
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_translated_answer_that_is_held_survives_a_restart_is_edited_and_replayed_as_it_was_given(
+    upstream: Upstream, other: Upstream, tmp_path: Path, streamed: bool
+) -> None:
+    call = {"type": "tool_use", "id": "toolu_1", "name": "send_email", "input": {"to": "a@example.com"}}
+    upstream.replies(GONE)
+    other.replies(plain(json.dumps(CLAUDE | {"content": [call], "stop_reason": "tool_use"}).encode()))
+    schema = {"type": "object", "properties": {"to": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "send_email", "parameters": schema}}]
+    headers = {"x-agent-fallback-model": "translated/claude-b"}
+    file = FILE.format(other=other.url).replace("policies = []\n", "")
+    with Proxy(tmp_path, upstream.url, file=file) as proxy:
+        Asking(lambda: ask(proxy, headers=headers, tools=tools, stream=streamed))
+        [held] = pending(proxy)
+        proxy.kill()
+        proxy.start()
+        decide(proxy, held, "EDITED", arguments={"to": "b@example.com"})
+        live = ask(proxy, headers=headers, tools=tools, stream=streamed)
+        assert b"b@example.com" in live.body
+        assert b"a@example.com" not in live.body
+        assert (live.headers.get("x-agentstate-fallback") or "").startswith("translated/claude-b")
+        again = ask(proxy, run="b", headers=headers, tools=tools, stream=streamed)
+        assert again.body == live.body.lstrip()
+        for name in ("x-agentstate-fallback", "x-agentstate-model"):
+            assert again.headers.get(name) == live.headers.get(name)
+    assert (upstream.calls, other.calls) == (1, 1), "nothing was paid twice"
+
+
+def test_an_edit_is_told_once_where_a_request_that_only_points_back_goes_elsewhere(
+    upstream: Upstream, other: Upstream, tmp_path: Path
+) -> None:
+    def answered(number: int, *output: dict[str, Any]) -> list[Any]:
+        return plain(json.dumps({"id": f"resp_{number}", "object": "response", "status": "completed",
+                                 "model": "gpt-4o-test", "output": list(output)}).encode())  # fmt: skip
+
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "send_email", "status": "completed",
+            "arguments": '{"to":"a@example.com"}'}  # fmt: skip
+    said = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+            "content": [{"type": "output_text", "text": "sent", "annotations": []}]}  # fmt: skip
+    upstream.replies(answered(1, call), GONE)
+    other.replies(answered(2, said))
+    schema = {"type": "object", "properties": {"to": {"type": "string"}}}
+    tools = [{"type": "function", "name": "send_email", "parameters": schema}]
+    headers = {"content-type": "application/json", **FALLBACK}
+    file = FILE.format(other=other.url).replace("policies = []\n", "")
+
+    def post(body: dict[str, Any]) -> Answer:
+        raw = json.dumps({"model": "gpt-4o-test", "tools": tools, **body}).encode()
+        return proxy.client.send("POST", "/s/s/r/a/v1/responses", headers, raw)
+
+    with Proxy(tmp_path, upstream.url, file=file) as proxy:
+        first = Asking(lambda: post({"input": "write"}))
+        decide(proxy, pending(proxy)[0], "EDITED", arguments={"to": "b@example.com"})
+        assert b"b@example.com" in first.answer().body
+        result = {"type": "function_call_output", "call_id": "call_1", "output": "done"}
+        assert post({"previous_response_id": "resp_1", "input": [result]}).status == 200
+    sent = [json.loads(seen.body) for seen in (upstream.requests[1], other.requests[0])]
+    assert sent[1] == sent[0] | {"model": "second"}
+    assert "previous_response_id" not in sent[1]
+    text = json.dumps(sent[1]["input"])
+    assert (text.count("b@example.com"), text.count("Note: "), text.count("done")) == (1, 1, 1)
