@@ -78,8 +78,7 @@ async def run(job: Job, attempt: Callable[[Job], Awaitable[None]]) -> None:
     """Make attempts until one is answered or nobody is left to ask. Raises ``AgentStateError`` in the latter case."""
     breakers = job.parts.breakers
     job.started = clock.monotonic()
-    if job.parts.routes.any or job.request.fallback:
-        job.parts.foresight.look(job)
+    job.parts.foresight.look(job)
     try:
         if breakers.known:
             await _around(job)

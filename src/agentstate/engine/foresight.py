@@ -33,7 +33,9 @@ class Foresight:
         self._found: dict[tuple[str, str, str], str] = {}
 
     def look(self, job: Job) -> None:
-        """Look at a call like none before it, once it is on its way."""
+        """Look at a call like none before it, once it is on its way. Nothing, where it has nowhere else to go."""
+        if not self._parts.routes.any and not job.request.fallback:
+            return
         call = job.call
         kind = (call.dialect, call.model, call.frame, job.request.fallback)
         if kind in self._seen or call.pure or call.background or len(call.body) > _LONGEST:
