@@ -315,10 +315,11 @@ class BudgetSettings(_Section):
     day_usd: float | None = Field(None, gt=0, description="Most money that all sessions may cost in a day (UTC), USD.")
     day_steps: int | None = Field(None, gt=0, description="Most steps of all sessions in a day.")
     day_tokens: int | None = Field(None, gt=0, description="Most tokens of all sessions in a day.")
-    repeats: int = Field(
-        0,
+    repeats: int | None = Field(
+        None,
         ge=0,
-        description="How often a run may ask the same, or call a tool, in a row with the same outcome; 0: always.",
+        description="How often a run may ask the same, or call a tool, in a row with the same outcome; none: 100 where "
+        "another limit is set, else always; 0: always.",
     )
     at_limit: Literal["hold", "deny"] = Field(
         "hold", description="At a limit: hold the call until a person raises it or stops, or deny it."

@@ -373,6 +373,13 @@ def test_a_run_that_asks_the_same_with_the_same_answer_is_noticed(tmp_path: Path
         assert ask(proxy, "something else").status == 200
 
 
+def test_a_run_in_circles_is_noticed_wherever_a_limit_is_set(tmp_path: Path, upstream: Upstream) -> None:
+    upstream.script = lambda seen: plain(chat.completion("no", name=f"u{seen.number}"))
+    with start(tmp_path, upstream, "session_steps = 5000", 'at_limit = "deny"') as proxy:
+        assert {ask(proxy, "anything new?").status for _ in range(100)} == {200}
+        assert "the same 100 times" in refused(ask(proxy, "anything new?"))["message"]
+
+
 def test_polling_whose_answers_differ_is_let_go_on(tmp_path: Path, upstream: Upstream) -> None:
     with start(tmp_path, upstream, "repeats = 3", 'at_limit = "deny"') as proxy:
         assert [ask(proxy, "anything new?").status for _ in range(8)] == [200] * 8

@@ -30,6 +30,8 @@ log = logging.getLogger("agentstate")
 # How long calls in flight, whose reservations stand in the way of another, are waited for before a limit counts as
 # reached: about the longest that clients wait without a sign of life.
 _PATIENCE_S = 60.0
+# Who sets a limit wants to be told of an agent that runs in circles; none that gets on asks the same so often in a row.
+REPEATS_WITH_LIMITS = 100
 
 
 class Budgets:
@@ -39,8 +41,11 @@ class Budgets:
         self._parts = parts
         self.limits = _limits(settings)
         self._hold = settings.at_limit == "hold"
-        self._repeats = Repeats(parts, settings.repeats)
-        self.on = bool(self.limits) or settings.repeats > 0
+        repeats = settings.repeats
+        if repeats is None:
+            repeats = REPEATS_WITH_LIMITS if self.limits else 0
+        self._repeats = Repeats(parts, repeats)
+        self.on = bool(self.limits) or repeats > 0
         self._priced = any(limit.unit is Unit.USD for limit in self.limits)
         self._unpriced: set[tuple[str, str]] = set()
         self._waiting: set[asyncio.Future[None]] = set()
