@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.support.client import Client, ControlPlane
+from tests.support.forking import Forked
 
 ROOT = Path(__file__).parents[2]
 LISTENING = "AgentState listening on "
@@ -79,7 +80,7 @@ class Proxy:
         self._environment.update(environment or {})
         self._arguments = list(arguments)
         self._command = list(command)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self.url = ""
 
     def __enter__(self) -> Proxy:
@@ -146,15 +147,8 @@ class Proxy:
         assert not self.alive, "the proxy runs already"
         listening = threading.Event()
         ended = threading.Event()
-        with (self.data / "stderr.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*(command or self._command), "serve", "--port", "0", *self._arguments],
-                cwd=self.data,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
+        called = [*(command or self._command), "serve", "--port", "0", *self._arguments]
+        self._process = self._started(called)
         reader = threading.Thread(
             target=self._read_output, args=(self._process, listening, ended), name="proxy-output", daemon=True
         )
@@ -168,8 +162,21 @@ class Proxy:
             raise AssertionError(f"the proxy did not start (exit code {code}):\n{self.log[-3000:]}")
         return self
 
+    def _started(self, called: list[str]) -> subprocess.Popen[bytes] | Forked:
+        if called[:2] == [sys.executable, "-m"]:
+            return Forked(called[2], called[3:], self.data, self._environment, self.data / "stderr.log")
+        with (self.data / "stderr.log").open("ab") as log:
+            return subprocess.Popen(
+                called,
+                cwd=self.data,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
     def _read_output(
-        self, process: subprocess.Popen[bytes], listening: threading.Event, ended: threading.Event
+        self, process: subprocess.Popen[bytes] | Forked, listening: threading.Event, ended: threading.Event
     ) -> None:
         assert process.stdout is not None
         with process.stdout as lines:
