@@ -21,6 +21,8 @@ from agentstate.store.rows import AnswerRow
 # They speak of the moment or the connection in which the answer was given.
 MOMENT = ("date", "content-length", "retry-after", "retry-after-ms", "x-ratelimit", "ratelimit", "set-cookie")
 
+_NOT_REPLAYED = (*MOMENT, "x-agentstate-")  # the last: a provider must not speak in our name
+
 _MADE_ANEW = frozenset({"host", "content-length", "expect"})
 NEVER_STORED = frozenset({"set-cookie", "set-cookie2", "authorization", "x-api-key"})
 
@@ -80,8 +82,8 @@ def packed_headers(headers: Headers) -> bytes:
 
 def kept_headers(head: bytes) -> Headers:
     """What was packed, less what speaks of its moment."""
-    headers: Headers = [(name, value) for name, value in msgspec.json.decode(head)] if head else []
-    return [pair for pair in live_headers(headers) if not pair[0].lower().startswith(MOMENT)]
+    pairs = msgspec.json.decode(head) if head else ()
+    return [(name, value) for name, value in pairs if not name.lower().startswith(_NOT_REPLAYED)]
 
 
 def recorded_headers(recorded: AnswerRow, dialect: Dialect, shape: Shape) -> Headers:

@@ -59,6 +59,8 @@ def bare_path(raw: str) -> str:
 
 
 def _decoded(part: str) -> str:
+    if "%" not in part:
+        return part
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:
