@@ -20,19 +20,6 @@ CHARGE = [("charge", {"amount": 5})]
 
 
 @pytest.fixture(scope="module")
-def counter_process() -> Iterator[EffectsCounter]:
-    with EffectsCounter() as counter:
-        yield counter
-
-
-@pytest.fixture
-def counter(counter_process: EffectsCounter) -> EffectsCounter:
-    """The module's counter, with nothing counted and nothing armed."""
-    counter_process.reset()
-    return counter_process
-
-
-@pytest.fixture(scope="module")
 def server(counter_process: EffectsCounter) -> Iterator[McpServer]:
     """It speaks the stateless revision and those with sessions, as the client wants."""
     with McpServer(counter_process) as running:

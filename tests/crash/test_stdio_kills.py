@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,6 @@ from tests.support.people import decide
 from tests.support.proxy import CLI, Proxy
 
 CHARGE = [("charge", {"amount": 5})]
-
-
-@pytest.fixture(scope="module")
-def counter_process() -> Iterator[EffectsCounter]:
-    with EffectsCounter() as counter:
-        yield counter
-
-
-@pytest.fixture
-def counter(counter_process: EffectsCounter) -> EffectsCounter:
-    """The module's counter, with nothing counted and nothing armed."""
-    counter_process.reset()
-    return counter_process
 
 
 def life(counter: EffectsCounter, proxy: Proxy, calls: Calls = CHARGE, mode: str = "auto") -> McpAgent:

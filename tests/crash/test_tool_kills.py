@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,6 @@ from tests.support.tool_agent import ToolAgent
 
 CHARGE = [("charge", {"amount": 5})]
 GAVE = [{"gave": {"charged": 5}}]
-
-
-@pytest.fixture(scope="module")
-def counter_process() -> Iterator[EffectsCounter]:
-    with EffectsCounter() as counter:
-        yield counter
-
-
-@pytest.fixture
-def counter(counter_process: EffectsCounter) -> EffectsCounter:
-    """The module's counter, with nothing counted and nothing armed."""
-    counter_process.reset()
-    return counter_process
 
 
 def life(counter: EffectsCounter, proxy: Proxy, calls: tool_agent.Calls = CHARGE) -> ToolAgent:

@@ -11,14 +11,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
-BOUND_S = 40.0
+from tests.support.life import Life
+
 Calls = Sequence[tuple[str, dict[str, Any]]]
 
 
-class McpAgent:
+class McpAgent(Life):
     """The process. ``target``: the URL of an endpoint, or the command of a stdio server."""
 
     def __init__(
@@ -30,27 +30,9 @@ class McpAgent:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ,
         )  # fmt: skip
 
-    def __enter__(self) -> McpAgent:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(BOUND_S)
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
-
     def results(self) -> list[dict[str, Any]]:
         """Wait for its end: each call's result, or its error."""
-        out, err = self.process.communicate(timeout=BOUND_S)
-        lines = [json.loads(line) for line in out.splitlines()]
-        assert self.process.returncode == 0, err[-3000:]
-        return lines
+        return self.said()
 
 
 def run(

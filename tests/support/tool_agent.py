@@ -13,17 +13,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from tests.support import effects
+from tests.support.life import Life
 
-BOUND_S = 60.0
 Calls = Sequence[tuple[str, dict[str, Any]]]
 
 
-class ToolAgent:
+class ToolAgent(Life):
     """The process. ``proxy``: the proxy's address; ``run``: its run id, ``None``: it makes one up."""
+
+    bound_s = 60.0
 
     def __init__(self, counter: str, proxy: str, session: str, calls: Calls, run: str | None = None) -> None:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("AGENTSTATE_")}
@@ -35,26 +36,9 @@ class ToolAgent:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ,
         )  # fmt: skip
 
-    def __enter__(self) -> ToolAgent:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(BOUND_S)
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
-
     def results(self) -> list[Any]:
         """Wait for its end: what each call gave back."""
-        out, err = self.process.communicate(timeout=BOUND_S)
-        assert self.process.returncode == 0, err[-3000:]
-        return [json.loads(line) for line in out.splitlines()]
+        return self.said()
 
 
 def run(counter: str, proxy: str, session: str, calls: Calls, run: str | None = None) -> list[Any]:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from agentstate import clock
 from agentstate.core import divergence, fingerprint, replay
 from agentstate.core.divergence import Diverged, Policy
 from agentstate.core.model import (
@@ -33,7 +32,7 @@ from agentstate.engine.failing import told_detour
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
 from agentstate.engine.identity import Identity
 from agentstate.engine.ordering import in_order
-from agentstate.engine.presence import Connection
+from agentstate.engine.readers import cut, left
 from agentstate.engine.recorder import Job, record
 from agentstate.engine.recording import Recording
 from agentstate.engine.rematch import Rematch, sentence
@@ -159,7 +158,7 @@ class Answering:
             if not apart:
                 shape, body = await self._recorded(asked, decision, recorded)
         except BaseException:
-            self._close(run.id, decision.step, None, asked.request.connection, False)
+            left(self.parts, run.id, decision.step, None, asked.request.connection, False)
             raise
         if apart:
             return await self._given(asked, decision, recorded)
@@ -172,7 +171,7 @@ class Answering:
             recorded.status,
             headers + told.headers(),
             body,
-            close=partial(self._close, run.id, decision.step, None, asked.request.connection),
+            close=partial(left, self.parts, run.id, decision.step, None, asked.request.connection),
             told=told,
             saved=recorded.cost,
         )
@@ -190,7 +189,7 @@ class Answering:
 
     async def _given(self, asked: Asked, decision: Replay, recorded: AnswerRow) -> Answer:
         """A recorded answer that was held: it still is, was refused, or the model is told of the refusal."""
-        close = partial(self._close, asked.run.id, decision.step, None, asked.request.connection)
+        close = partial(left, self.parts, asked.run.id, decision.step, None, asked.request.connection)
         if recorded.release is Release.ERROR:
             close(True)
             raise given.rejection(recorded)
@@ -219,7 +218,7 @@ class Answering:
         told = asked.told(outcome, number, recording.model or asked.call.model, False)
         told = told._replace(detour=recording.detour)
         return given.waiting(
-            asked, told, recording, partial(self._close, asked.run.id, step, recording, asked.request.connection)
+            asked, told, recording, partial(left, self.parts, asked.run.id, step, recording, asked.request.connection)
         )
 
     async def _follow(self, asked: Asked, live: Live) -> Answer:
@@ -276,15 +275,15 @@ class Answering:
         except BaseException:
             recording.leave()
             if live.step >= 0:
-                self._cut(run, live.step, asked.request.connection)
+                cut(self.parts, run, live.step, asked.request.connection)
             else:
-                live.left.append(lambda: self._cut(run, live.step, asked.request.connection))
+                live.left.append(lambda: cut(self.parts, run, live.step, asked.request.connection))
             raise
         if live.step < 0:
             recording.leave()
             raise recording.error or AgentStateError("the call could not begin; ask again")
         self.parts.floating.reads(run, live.step, asked.request.retry)
-        close = partial(self._close, run, live.step, recording, asked.request.connection)
+        close = partial(left, self.parts, run, live.step, recording, asked.request.connection)
         try:
             if outcome is Outcome.JOINED:
                 commit = self.parts.journal.serve(live.session, run, live.step, outcome.value, hint=asked.request.hint)
@@ -297,10 +296,6 @@ class Answering:
         except BaseException:
             close(False)
             raise
-
-    def _cut(self, run: int, step: int, connection: Connection) -> None:
-        at = connection.closed_at or clock.now()
-        self.parts.floating.cut(run, step, at, self.parts.journal.note_cut(run, step, at))
 
     async def _from_recording(
         self, asked: Asked, live: Live, outcome: Outcome, close: Callable[[bool], None]
@@ -336,18 +331,6 @@ class Answering:
         told = asked.told_of(live, outcome)
         headers += told.headers()
         return Answer(recording.status, headers, body, close=close, told=told, waited_s=recording.waited_s)
-
-    def _close(self, run: int, step: int, recording: Recording | None, connection: Connection, delivered: bool) -> None:
-        """A reader has its last byte, or is gone."""
-        if recording is not None:
-            recording.leave()
-        if self.parts.floating.read(run, step, delivered):
-            self._cut(run, step, connection)
-        elif delivered and not self.parts.journal.closed:
-            # A restart of the proxy must know that it arrived.
-            arrived = self.parts.floating.delivered
-            if (run, step) in arrived:
-                self.parts.journal.note_delivered(run, step, lambda: arrived.discard((run, step)))
 
     # --- divergence ---
 

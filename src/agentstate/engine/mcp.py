@@ -25,6 +25,7 @@ from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded_to
 from agentstate.engine.listener import Listener
 from agentstate.engine.mcp_reply import Refused, read_reply
+from agentstate.engine.readers import cut, left
 from agentstate.engine.request import Answer, Request
 from agentstate.engine.secrets import secrets_of
 from agentstate.engine.state import Live
@@ -119,7 +120,7 @@ class McpCalls:
         commit = self.parts.journal.serve(asked.session.id, run.id, step, Outcome.REPLAY.value, hint=asked.request.hint)
         floating.claim(run.id, step, commit)
         floating.reads(run.id, step, asked.request.retry)
-        close = partial(self.tools.left, run.id, step, None, asked.request.connection)
+        close = partial(left, self.tools.parts, run.id, step, None, asked.request.connection)
         try:
             known = self.tools.recorded(step)
             await asyncio.shield(commit)
@@ -151,9 +152,9 @@ class McpCalls:
         except BaseException:
             live.recording.leave()
             if live.step >= 0:
-                self.tools.cut(run, live.step, connection)
+                cut(self.tools.parts, run, live.step, connection)
             else:
-                live.left.append(lambda: self.tools.cut(run, live.step, connection))
+                live.left.append(lambda: cut(self.tools.parts, run, live.step, connection))
             raise
         if live.step < 0:
             live.recording.leave()
@@ -161,7 +162,7 @@ class McpCalls:
         self.parts.floating.reads(run, live.step, asked.request.retry)
 
         def close(delivered: bool) -> None:
-            self.tools.left(run, live.step, live, connection, delivered and not listener.gone)
+            left(self.tools.parts, run, live.step, live.recording, connection, delivered and not listener.gone)
 
         try:
             if how is Outcome.JOINED:

@@ -1,4 +1,5 @@
-"""Owns keeping back the opening of a stream, so that another attempt can take the place of one that fails after it.
+"""Owns keeping back the opening of a stream, so that another attempt can take the place of one that fails after it, and
+the model's next answer that of one that is refused before it said anything.
 
 Must not judge an answer. Invariant: bytes are shown in the order in which they came; the opening is kept back until the
 model says something, or for a bounded time, and as soon as a byte is shown nothing can take its place any more.
@@ -10,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from agentstate.dialects import opening
+from agentstate.dialects.preamble import says
 
 if TYPE_CHECKING:
     from agentstate.engine.recorder import Job
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 class Opening:
     """``over``: it was let out, or there is nothing to keep back; ``shown``: how many bytes of it were."""
 
-    __slots__ = ("_job", "_kept", "_lines", "_seconds", "_timer", "over", "shown")
+    __slots__ = ("_job", "_kept", "_lines", "_seconds", "_tells", "_timer", "over", "shown")
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -27,6 +29,8 @@ class Opening:
         retry, request = job.parts.settings.retry, job.request
         replaceable = retry.attempts > 1 or job.parts.routes.any or request.fallback
         self._seconds = retry.hold_back_s if replaceable else 0.0
+        # Until something is said, a refusal of which the model is told can take the place of all that was.
+        self._tells = job.parts.gate.policies.tells
         self._timer: asyncio.TimerHandle | None = None
         self.over = False
         self.shown = 0
@@ -34,6 +38,10 @@ class Opening:
     def add(self, free: bytes) -> None:
         """Events that may be shown."""
         self._kept.append(free)
+        if self._tells:
+            if not says(self._job.dialect.name, free):
+                return
+            self._tells, free = False, b"".join(self._kept)
         silent, model = opening.read(free, self._lines)
         if model:
             self._job.live.recording.model = model
@@ -41,6 +49,11 @@ class Opening:
             self.let_out()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self.let_out)
+
+    def hold(self) -> None:
+        """The answer waits for a person: heartbeats go on from its opening, unless a refusal may take its place."""
+        if not self._tells:
+            self.let_out()
 
     def let_out(self) -> None:
         """Show what was kept back."""

@@ -19,7 +19,6 @@ from agentstate.dialects import stream_usage
 from agentstate.dialects.base import Dialect, Gate
 from agentstate.dialects.concealing import scrubbed
 from agentstate.dialects.lookups import names
-from agentstate.dialects.preamble import says
 from agentstate.engine import attempts, context, costs, draining, finishing, held, jobs, looks, waiting
 from agentstate.engine.candidates import Foreign
 from agentstate.engine.core import Parts
@@ -206,7 +205,6 @@ async def _stream(job: Job, reply: Reply) -> None:
     recording.failure = getattr(gate, "failure", None)
     loop = asyncio.get_running_loop()
     shown = 0
-    lead = b"" if job.parts.gate.policies.tells else None  # what is kept back since it says nothing yet
     sniffed = False
     opening = Opening(job)
     try:
@@ -221,8 +219,6 @@ async def _stream(job: Job, reply: Reply) -> None:
                         await _plain_end(job, b"".join(job.received))
                         return
                 free = gate.feed(chunk)
-                if lead is not None:
-                    lead, free = (lead + free, b"") if not says(job.dialect.name, free) else (None, lead + free)
                 if opening.over:
                     shown += len(free)
                     recording.append(free)
@@ -252,7 +248,7 @@ async def _stream_end(job: Job, gate: Gate, opening: Opening, shown: int) -> Non
     if not shown:
         job.live.recording.begin(job.status, job.headers, job.call.shape)
     if held:
-        opening.let_out()  # heartbeats go on from it
+        opening.hold()
         job.parts.gate.keep(job.live.step, job.live.recording)
     else:
         job.live.recording.end(body[shown:])

@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from agentstate import clock
 from agentstate.core import effects, replay
 from agentstate.core.divergence import Policy
 from agentstate.core.effects import Holder, Patterns, ToolClass
@@ -30,7 +29,6 @@ from agentstate.engine.asked_call import AskedCall, Known
 from agentstate.engine.core import Parts
 from agentstate.engine.identity import Identity
 from agentstate.engine.permits import Permits
-from agentstate.engine.presence import Connection
 from agentstate.engine.recording import Recording
 from agentstate.engine.request import Request
 from agentstate.engine.state import Live
@@ -151,24 +149,6 @@ class Tools:
         """By the settings, by what the server or the agent says, by what it was when it was claimed."""
         claimed = ToolClass(effect.kind) if effect is not None else None
         return effects.class_of(asked.tool, self._patterns, asked.hints, claimed)
-
-    # --- readers ---
-
-    def left(self, run: int, step: int, live: Live | None, connection: Connection, delivered: bool) -> None:
-        """A reader of a call's outcome, as which it was counted, has its last byte, or is gone."""
-        if live is not None:
-            live.recording.leave()
-        if self.parts.floating.read(run, step, delivered):
-            self.cut(run, step, connection)
-        elif delivered and not self.parts.journal.closed:
-            # A restart of the proxy must know that it arrived.
-            arrived = self.parts.floating.delivered
-            if (run, step) in arrived:
-                self.parts.journal.note_delivered(run, step, lambda: arrived.discard((run, step)))
-
-    def cut(self, run: int, step: int, connection: Connection) -> None:
-        at = connection.closed_at or clock.now()
-        self.parts.floating.cut(run, step, at, self.parts.journal.note_cut(run, step, at))
 
     # --- results ---
 

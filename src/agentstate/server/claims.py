@@ -22,6 +22,7 @@ from agentstate.dialects import function, mcp
 from agentstate.dialects.concealing import scrubbed
 from agentstate.engine.asked_call import AskedCall, Leave
 from agentstate.engine.claims import Claims, Held, Report
+from agentstate.engine.readers import left
 from agentstate.engine.request import Answer, Request
 from agentstate.engine.tools import Tools
 from agentstate.errors import BadRequest
@@ -69,7 +70,7 @@ class ClaimPlane:
         run, step, connection = asked.run.id, got.step, request.connection
         self._tools.parts.floating.reads(run, step, request.retry)
         answer = _told({"state": "done", "outcome": msgspec.Raw(got.outcome)}, asked, got.number)
-        answer.close = partial(self._tools.left, run, step, None, connection)
+        answer.close = partial(left, self._tools.parts, run, step, None, connection)
         return answer
 
     async def _asked(self, request: Request, kind: str, name: str, said: dict[str, Any]) -> AskedCall:

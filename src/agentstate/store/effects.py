@@ -7,7 +7,6 @@ has one result, and a call one key.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from agentstate import clock
@@ -16,6 +15,7 @@ from agentstate.core.model import State
 from agentstate.errors import Conflict, StepTaken
 from agentstate.store import bodies, decisions, transactions
 from agentstate.store.counters import Counters
+from agentstate.store.outgoing import Outgoing
 from agentstate.store.rows import Begun, Ending, Message, NewApproval, NewStep
 from agentstate.store.sqlite import named
 
@@ -56,21 +56,10 @@ class Kept(NamedTuple):
     given: int | None = None
 
 
-class Effects:
+class Effects(Outgoing):
     """What ``Journal`` gives its part."""
 
     _counters: Counters
-    posted: Callable[[], None]
-
-    async def _write(
-        self,
-        name: str,
-        work: Callable[[sqlite3.Connection], T],
-        durable: bool = True,
-        then: Callable[[], None] | None = None,
-        size: int = 0,
-    ) -> T:
-        raise NotImplementedError
 
     def _began(self, new: NewStep) -> None:
         raise NotImplementedError

@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 import sqlite3
 
-import msgspec
-
 from agentstate import clock
 from agentstate.core import budget
 from agentstate.core.budget import Amount, Scope, Used
 from agentstate.core.model import ApprovalState
-from agentstate.core.usage import counted
+from agentstate.dialects.usage import tokens as tokens_of
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
 from agentstate.store.rows import Begun, Ending, NewStep, Plan
@@ -43,7 +41,7 @@ def _read(conn: sqlite3.Connection, scope: Scope, which: int) -> Used:
         values["first"] = _first_step(conn, start)
     tokens, usd = 0, 0.0
     for usage, cost in conn.execute(_SQL[f"spent_in_{scope}"], values):
-        tokens += _tokens(usage)
+        tokens += tokens_of(usage).total
         usd += cost or 0.0
     [steps] = conn.execute(_SQL[f"steps_in_{scope}"], values).fetchone()
     held, reserved = conn.execute(_SQL[f"reserved_in_{scope}"], values).fetchone()
@@ -65,16 +63,6 @@ def _first_step(conn: sqlite3.Connection, start: float) -> int:
         else:
             high = middle
     return int(low)
-
-
-def _tokens(usage: str) -> int:
-    if not usage:
-        return 0
-    try:
-        found = counted(msgspec.json.decode(usage))
-    except msgspec.DecodeError:
-        return 0
-    return 0 if found is None else found.total
 
 
 def reserve(conn: sqlite3.Connection, counters: Counters, begun: Begun, new: NewStep, plan: Plan, first: bool) -> None:
@@ -121,7 +109,7 @@ def settle(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> None
     row = conn.execute(_SQL["release_reservation"], (ending.step, ending.attempt)).fetchone()
     if row is not None:
         usd, tokens, day = row
-    reserved, cost = Amount(usd, 0, tokens), Amount(ending.cost or 0.0, 0, _tokens(ending.verdict.usage))
+    reserved, cost = Amount(usd, 0, tokens), Amount(ending.cost or 0.0, 0, tokens_of(ending.verdict.usage).total)
     for key in ((Scope.SESSION, ending.session), (Scope.DAY, day)):
         known = counters.spent.get(key)
         if known is not None:
