@@ -291,7 +291,8 @@ def test_terminal_gives_the_agent_ctrl_c_once_and_lets_it_read(
 
 PARENT = """
 import os, pathlib, subprocess, sys
-inner = "import os, pathlib, signal; pathlib.Path('child').write_text(str(os.getpid())); signal.pause()"
+inner = "import os, pathlib, signal; pathlib.Path('new').write_text(str(os.getpid())); "
+inner += "os.rename('new', 'child'); signal.pause()"  # the file is never seen before it says who
 if not pathlib.Path("child").exists():
     {how}
     while not pathlib.Path("child").exists(): pass

@@ -116,6 +116,7 @@ def _check_numbers(body: bytes, found: bytes) -> None:
 
 
 def finished() -> list[tuple[str, Call, Shape, bytes, Verdict]]:
+    traffic.require()
     found = []
     for exchange in recorded():
         shape, call = Shape(exchange.streamed), call_of(exchange)
@@ -135,7 +136,6 @@ def changes_of(calls: Sequence[ToolCall]) -> list[list[Change]]:
 
 
 def test_recorded_responses_are_finished_answers_with_the_expected_calls_however_they_are_amended() -> None:
-    traffic.require()
     tried = 0
     for name, call, shape, body, verdict in finished():
         assert RESPONSES.amended(call, shape, body, [], "") == body

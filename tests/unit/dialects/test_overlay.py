@@ -74,6 +74,7 @@ def test_answers_that_recorded_clients_carry_are_recognised() -> None:
 
 
 def with_calls(dialect: str) -> list[Carried]:
+    traffic.require()
     found = [one for _, one in of_clients() if one.dialect.name == dialect and one.is_recognised and one.calls]
     services = {"openai_chat": ("openai", ""), "openai_responses": ("openai", "responses"),
                 "anthropic_messages": ("anthropic", "messages"), "gemini": ("gemini", "generateContent")}  # fmt: skip
