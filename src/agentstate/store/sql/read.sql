@@ -396,3 +396,15 @@ select why, candidate, lost from detour where step = ? and n = ?;
 
 -- name: breakers
 select provider, model, state, opened, until, since, why from breaker order by provider, model;
+
+-- name: changed_session
+select (select key from session where id = :session), (select name from run where id = :run);
+
+-- name: changed_step
+select n.key, s.number, (select name from run where id = case when :run > 0 then :run else s.run end)
+from step s join session n on n.id = s.session where s.id = :step;
+
+-- name: changed_approval
+select n.key, s.number, r.name, a.state
+from approval a join step s on s.id = a.step join session n on n.id = a.session left join run r on r.id = s.run
+where a.id = ?;

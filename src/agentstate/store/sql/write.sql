@@ -40,6 +40,9 @@ update run set state = :state, ended_at = :now, exit_code = coalesce(:exit_code,
 -- name: set_divergence
 update run set divergence = :report where id = :run and divergence is null;
 
+-- name: session_of_run
+select session from run where id = ?;
+
 -- name: widen_hint
 update run set hint_min = min(coalesce(hint_min, :hint), :hint), hint_max = max(coalesce(hint_max, :hint), :hint) where id = :run;
 
@@ -257,7 +260,7 @@ update step set state = 'interrupted' where state = 'in_flight';
 update attempt set error = 'its end could not be recorded', finished_at = :now where step = :step and finished_at is null;
 
 -- name: interrupt_step
-update step set state = 'interrupted' where id = :step and state = 'in_flight';
+update step set state = 'interrupted' where id = :step and state = 'in_flight' returning session;
 
 -- name: equal_calls
 select count(*) from step where branch = :branch and fingerprint = :fingerprint and number < :number;
