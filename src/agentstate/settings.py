@@ -478,6 +478,21 @@ def load(
         raise SettingsError(_explain(error, path)) from error
 
 
+def policies_of(text: str) -> list[PolicySettings]:
+    """The policies of a text as a settings file has them, one ``[[policies]]`` after the other; nothing else may be in
+    it. Raises ``SettingsError``."""
+    try:
+        values = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SettingsError(f"the policies are not TOML: {error}; mend that line") from error
+    if others := sorted(values.keys() - {"policies"}):
+        raise SettingsError(f"only [[policies]] can be tried, not {', '.join(others)}; leave the rest out")
+    try:
+        return Settings(policies=values.get("policies", [])).policies
+    except ValidationError as error:
+        raise SettingsError(_explain(error, None)) from error
+
+
 def secret_values(part: Any) -> list[str]:
     """Every secret text in settings, or in a part of them."""
     if isinstance(part, SecretStr):

@@ -30,11 +30,12 @@ def used(conn: sqlite3.Connection, counters: Counters, scope: Scope, session: in
     if known is None:
         if len(counters.spent) >= _MOST:
             counters.spent.clear()
-        known = counters.spent[key] = _read(conn, *key)
+        known = counters.spent[key] = read_used(conn, *key)
     return known
 
 
-def _read(conn: sqlite3.Connection, scope: Scope, which: int) -> Used:
+def read_used(conn: sqlite3.Connection, scope: Scope, which: int) -> Used:
+    """What a session, or a day since the epoch, has used, as the journal says it."""
     start = which * budget.SECONDS_OF_DAY
     values = {"which": which, "start": start, "end": start + budget.SECONDS_OF_DAY, "first": 0}
     if scope is Scope.DAY:

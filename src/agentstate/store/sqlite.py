@@ -14,6 +14,7 @@ from pathlib import Path
 from agentstate.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreNewer, StoreReadOnly
 from agentstate.store.changes import Telling
 
+SQLITE = sqlite3.sqlite_version
 APPLICATION_ID = 0x41675374  # "AgSt"
 HERE = Path(__file__).parent
 

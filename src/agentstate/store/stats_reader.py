@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agentstate.core.budget import Scope, Used
 from agentstate.core.usage import Tokens, counted
+from agentstate.store import reserving
 from agentstate.store.sqlite import errors
 
 UNTIL_EVER = 1e15  # seconds since the epoch, beyond any time that is kept
@@ -83,8 +85,8 @@ class StatsReader:
     _conn: sqlite3.Connection
 
     def sent(self, by: str, span: Span) -> dict[str, Sent]:
-        """What was asked of providers, by ``day``, ``model``, ``provider`` or ``session``; by nothing, empty: in all,
-        under the empty name."""
+        """What was asked of providers, by ``day``, ``model``, ``provider``, ``session`` or ``label`` (what has several
+        counts under each; none: the empty name); by nothing, empty: in all, under the empty name."""
         teach(self._conn)
         found = {}
         for name, calls, failed, tokens, cost, unpriced in self._sums("sent", by, span):
@@ -95,6 +97,11 @@ class StatsReader:
     def spared(self, by: str, span: Span) -> dict[str, Spared]:
         """What was not asked of them, in the same way; the day is that of the hand-out."""
         return {str(row[0]): Spared(row[1], row[2] or 0.0, row[3] or 0) for row in self._sums("spared", by, span)}
+
+    def used(self, scope: Scope, which: int) -> Used:
+        """What a session (its row), or a day (since the epoch), has used of its budgets."""
+        with errors(self.path):
+            return reserving.read_used(self._conn, scope, which)
 
     def _sums(self, question: str, by: str, span: Span) -> list[Any]:
         with errors(self.path):

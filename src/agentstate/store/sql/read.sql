@@ -310,16 +310,18 @@ where a.run = ? and a.provider <> '' and a.step in (select step from served wher
 
 -- name: sent
 select case :by when 'day' then date(a.started_at, 'unixepoch') when 'provider' then a.provider when 'session' then k.key
-                when 'model' then coalesce(nullif(a.model, ''), s.model) else '' end as name,
+                when 'model' then coalesce(nullif(a.model, ''), s.model) when 'label' then coalesce(l.name, '')
+                else '' end as name,
        count(*), sum(a.status not between 200 and 299 or a.error <> ''), added_up(a.usage), sum(a.cost),
        sum(a.cost is null and (a.status between 200 and 299
                            or (a.status = 0 and (a.body is not null or s.state = 'interrupted'))))
 from attempt a join step s on s.id = a.step join session k on k.id = s.session
+left join label l on :by = 'label' and l.session = k.id
 where a.started_at >= :since and a.started_at < :until and (:session = '' or k.key = :session)
   and a.finished_at is not null
   and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
                   and p.state in ('rejected', 'expired'))
-group by name order by name;
+group by 1 order by 1;
 
 -- name: spared
 with given as (
@@ -327,12 +329,14 @@ with given as (
     from served v where v.at >= :since and v.at < :until and v.outcome <> 'carried'
 )
 select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.provider when 'session' then k.key
-                when 'model' then coalesce(nullif(a.model, ''), s.model) else '' end as name,
+                when 'model' then coalesce(nullif(a.model, ''), s.model) when 'label' then coalesce(l.name, '')
+                else '' end as name,
        sum(g.times), sum(a.cost * g.times), sum(case when s.state = 'completed' and a.cost is null then g.times end)
 from given g join step s on s.id = g.step join attempt a on a.step = s.id and a.n = s.attempts
 join session k on k.id = s.session
+left join label l on :by = 'label' and l.session = k.id
 where g.times > 0 and (:session = '' or k.key = :session)
-group by name order by name;
+group by 1 order by 1;
 
 -- name: session_totals
 select count(*), sum(case when s.state = 'failed' then 1 else 0 end),
@@ -408,3 +412,26 @@ from step s join session n on n.id = s.session where s.id = :step;
 select n.key, s.number, r.name, a.state
 from approval a join step s on s.id = a.step join session n on n.id = a.session left join run r on r.id = s.run
 where a.id = ?;
+
+-- name: made_at
+select created_at from step where id >= ? order by id limit 1;
+
+-- name: last_step
+select coalesce(max(id), 0) from step;
+
+-- name: attempts_since
+select a.step, a.n, a.provider, coalesce(d.candidate, ''), s.model, s.state, a.status, a.error, a.started_at,
+       a.finished_at, a.prices
+from attempt a join step s on s.id = a.step left join detour d on d.step = a.step and d.n = a.n
+where a.step >= :first and a.started_at >= :since and s.kind = 'model'
+  and (a.finished_at is not null or s.state = 'in_flight')
+  and not (a.status = 0 and exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
+                                    and p.state in ('rejected', 'expired')))
+order by a.step, a.n;
+
+-- name: attempt_head
+select head, finished_at from attempt where step = ? and n = ?;
+
+-- name: last_proposing
+select c.step, s.number, k.key, k.id, count(*) from call c join step s on s.id = c.step join session k on k.id = s.session
+where c.step < :below group by c.step order by c.step desc limit :limit;
