@@ -396,3 +396,14 @@ select why, candidate, lost from detour where step = ? and n = ?;
 
 -- name: breakers
 select provider, model, state, opened, until, since, why from breaker order by provider, model;
+
+-- name: ratings
+select step, verdict, note, rated_by, at from rating where session = ?;
+
+-- name: step_labels
+select l.step, l.name from step_label l join step s on s.id = l.step where s.session = ? order by l.step, l.name;
+
+-- name: sessions_in_order
+select s.id, s.key, s.status, s.head, s.clock, s.steps, s.note, s.created_at, s.updated_at from session s
+where s.id > :after and (:status = '' or s.status = :status)
+order by s.id limit :limit;
