@@ -31,6 +31,7 @@ from agentstate.store.detouring import Detouring
 from agentstate.store.effects import Effects
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
+from agentstate.store.ratings import Rating
 from agentstate.store.reader import Reader
 from agentstate.store.rows import (
     Begun,
@@ -50,7 +51,7 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal(Effects, Deciding, Detouring):
+class Journal(Effects, Deciding, Detouring, Rating):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:

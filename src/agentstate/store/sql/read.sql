@@ -435,3 +435,14 @@ select head, finished_at from attempt where step = ? and n = ?;
 -- name: last_proposing
 select c.step, s.number, k.key, k.id, count(*) from call c join step s on s.id = c.step join session k on k.id = s.session
 where c.step < :below group by c.step order by c.step desc limit :limit;
+
+-- name: ratings
+select step, verdict, note, rated_by, at from rating where session = ?;
+
+-- name: step_labels
+select l.step, l.name from step_label l join step s on s.id = l.step where s.session = ? order by l.step, l.name;
+
+-- name: sessions_in_order
+select s.id, s.key, s.status, s.head, s.clock, s.steps, s.note, s.created_at, s.updated_at from session s
+where s.id > :after and (:status = '' or s.status = :status)
+order by s.id limit :limit;

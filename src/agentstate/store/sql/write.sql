@@ -125,6 +125,20 @@ insert into label (session, name) values (?, ?) on conflict do nothing;
 -- name: drop_label
 delete from label where session = ? and name = ?;
 
+-- name: rate
+insert into rating (session, step, verdict, note, rated_by, at) values (:session, :step, :verdict, :note, :by, :now)
+on conflict (session, step) do update set verdict = excluded.verdict, note = excluded.note, rated_by = excluded.rated_by,
+                                          at = excluded.at;
+
+-- name: unrate
+delete from rating where session = :session and step = :step;
+
+-- name: add_step_label
+insert into step_label (step, name, labelled_by, at) values (:step, :name, :by, :now) on conflict do nothing;
+
+-- name: drop_step_label
+delete from step_label where step = :step and name = :name;
+
 -- name: hold_step
 update step set state = 'held' where id = ?;
 
