@@ -20,8 +20,8 @@ from agentstate.engine.core import Parts
 from agentstate.engine.doubts import settle
 from agentstate.engine.links import Links
 from agentstate.engine.sessions import Sessions, found, summary
-from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import api_alerts, api_events, api_stats
+from agentstate.errors import AgentStateError, BadRequest, MethodNotAllowed, NotFound
+from agentstate.server import api_alerts, api_events, api_openapi, api_standing, api_stats, api_steps
 from agentstate.server.api_approvals import ApprovalRoutes
 from agentstate.server.api_exports import ExportRoutes
 from agentstate.server.approve_page import ApprovePage
@@ -29,7 +29,17 @@ from agentstate.server.auth import Authority
 from agentstate.server.effects import effect_view, settled_view
 from agentstate.server.hooks import Hooks
 from agentstate.server.metrics import metrics_route
-from agentstate.server.routing import Guard, body_of, error_answer, is_small, json_answer, next_page, person_of, whole
+from agentstate.server.routing import (
+    Guard,
+    body_of,
+    error_answer,
+    is_small,
+    json_answer,
+    next_page,
+    page,
+    person_of,
+    whole,
+)  # fmt: skip
 from agentstate.server.views import detail_view, run_view, session_view
 from agentstate.settings import data_folder
 from agentstate.store.reader import Reader
@@ -46,18 +56,20 @@ class Api:
 
     def app(self) -> Starlette:
         at, guard, admin = "/api/sessions/{id:path}", self._guard, Role.ADMIN
-        return Starlette(
+        app = Starlette(
             routes=[
                 Route("/healthz", self._healthz, methods=["GET"]),
                 Route("/readyz", self._readyz, methods=["GET"]),
                 metrics_route(self._parts, guard),
-                *ApprovalRoutes(self._parts, guard).routes,
+                # Labels of steps before those of sessions, whose ids may hold slashes.
                 *ExportRoutes(self._parts, guard).routes,
+                *ApprovalRoutes(self._parts, guard).routes,
                 *ApprovePage(self._parts, self._links).routes,
                 *Hooks(self._parts).routes,
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
                 Route(at + "/reset", guard(self._reset, admin), methods=["POST"]),
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),
+                *api_steps.routes(guard),
                 Route(at + "/runs", guard(self._begin_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}/end", guard(self._end_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}", guard(self._run), methods=["GET"]),
@@ -67,10 +79,13 @@ class Api:
                 *api_alerts.routes(self._parts, guard),
                 *api_stats.routes(self._parts, guard),
                 *api_events.routes(self._parts, guard),
-                Route("/{rest:path}", _unknown),
+                *api_standing.routes(self._parts, guard),
+                *api_openapi.routes(guard),
             ],
             exception_handlers={HTTPException: _refused},
         )
+        app.router.redirect_slashes = False
+        return app
 
     async def _healthz(self, request: Request) -> Response:
         return json_answer({"status": "ok", "version": __version__})
@@ -93,8 +108,8 @@ class Api:
             rows = reader.sessions(limit + 1, last, status)
             return [session_view(reader, row) for row in rows[:limit]], len(rows) > limit
 
-        page, more = await self._guard.reading(work)
-        return json_answer(page, headers=next_page(request, page[-1]["id"], limit) if more else None)
+        found_page, more = await self._guard.reading(work)
+        return json_answer(found_page, headers=next_page(request, found_page[-1]["id"], limit) if more else None)
 
     async def _detail(self, request: Request) -> Response:
         key = request.path_params["id"]
@@ -150,11 +165,12 @@ class Api:
 
     async def _effects(self, request: Request) -> Response:
         key = request.path_params["id"]
+        limit, after = whole(request, "limit", 500, 1, 1000), whole(request, "after", -1, -1, 2**53)
 
         def work(reader: Reader) -> list[dict[str, Any]]:
-            return [effect_view(reader, effect) for effect in reader.effects(found(reader, key).id)]
+            return [effect_view(reader, row) for row in reader.effects(found(reader, key).id, limit + 1, after)]
 
-        return json_answer(await self._guard.reading(work))
+        return page(request, await self._guard.reading(work), limit, "step_number")
 
     async def _settle(self, request: Request) -> Response:
         body = await body_of(request)
@@ -170,12 +186,17 @@ class Api:
         return json_answer(run_view(summary(self._parts.journal.read, row)))
 
 
-async def _unknown(request: Request) -> Response:
-    return error_answer(NotFound(f"there is nothing at {request.url.path}"))
-
-
 async def _refused(request: Request, error: Exception) -> Response:
-    """What the framework itself refuses, a wrong method above all."""
-    fault = BadRequest(f"{request.method} is not offered at {request.url.path}")
-    fault.status = getattr(error, "status_code", 400)
-    return error_answer(fault)
+    """What the framework itself refuses: an unknown address, or a wrong method."""
+    path = request.url.path
+    offered = {
+        method for route in request.app.routes if isinstance(route, Route) and route.path_regex.match(path)
+        for method in route.methods or ()
+    }  # fmt: skip
+    if not offered:
+        return error_answer(NotFound(f"there is nothing at {path}"))
+    answer = error_answer(
+        MethodNotAllowed(f"{request.method} is not offered at {path}; {', '.join(sorted(offered))} is")
+    )
+    answer.headers["allow"] = ", ".join(sorted(offered))
+    return answer

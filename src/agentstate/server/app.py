@@ -20,9 +20,9 @@ from agentstate import clock
 from agentstate.dialects import registry
 from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions
-from agentstate.errors import AgentStateError, Forbidden, SettingsError
+from agentstate.errors import AgentStateError, BadRequest, Forbidden, SettingsError
 from agentstate.server import auth, logs
-from agentstate.server.address import bare_path
+from agentstate.server.address import bare_path, routed
 from agentstate.server.errors import rendered
 from agentstate.server.protocol import protocol_for
 from agentstate.server.proxy import Proxy, Receive, Scope, Send
@@ -59,11 +59,13 @@ class App:
                     from agentstate.server.api import Api  # its framework is not needed to start
 
                     self._api = Api(self._parts, self._token).app()
+                if path.startswith("/api/") and b"%" in scope["raw_path"]:
+                    scope = {**scope, "path": routed(scope["raw_path"])}
                 await self._api(scope, receive, send)
             else:
                 self._sites.check_agent(scope["method"], scope["headers"], scope["raw_path"].decode("latin-1"))
                 await self._proxy(scope, receive, send)
-        except Forbidden as error:
+        except (Forbidden, BadRequest) as error:
             self._parts.insight.refused(error)
             await _refuse(scope, send, error)
         except (ConnectionAbortedError, asyncio.CancelledError):

@@ -71,8 +71,17 @@ def run_view(found: RunSummary) -> dict[str, Any]:
 
 def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict[str, Any]:
     """The session, a page of its steps with their bodies, and its runs."""
-    runs = reader.runs(row.id, 1000)
-    names = {run.id: run.name for run in runs}
+    return {
+        "session": session_view(reader, row),
+        "steps": steps_view(reader, row, start, limit),
+        "runs": [run_view(summary(reader, run)) for run in reversed(reader.runs(row.id, 1000))],
+    }
+
+
+def steps_view(reader: Reader, row: SessionRow, start: int, limit: int, bodies: bool = True) -> list[dict[str, Any]]:
+    """A page of a session's steps, from the number ``start`` on. Without ``bodies`` they lack what is read from those:
+    ``prompt``, ``response``, ``proposed``, ``release``."""
+    names = {run.id: run.name for run in reader.runs(row.id, 1000)}
     shown = dict(reader.shown(row))
     steps = reader.steps(row.id, start=start, limit=limit)
     last_given = reader.last_given(row.id)
@@ -90,22 +99,18 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
         served.setdefault(step, []).append(
             {"run": run, "outcome": outcome, "match": match, "cut": cut, "again": joins, "at": moment(at)}
         )
-    return {
-        "session": session_view(reader, row),
-        "steps": [
-            step_view(reader, step, names, shown, served.get(step.id, []))
-            | {
-                "deaths": last_given.get(step.id, 0),
-                "calls": calls.get(step.id, []),
-                "approvals": asked.get(step.id, []),
-                "tries": [attempt_view(row) for row in reader.attempts(step.id)] if step.attempts > 1 else [],
-                "rating": rating_view(ratings.get(step.id)),
-                "labels": list(labels.get(step.id, ())),
-            }
-            for step in steps
-        ],
-        "runs": [run_view(summary(reader, run)) for run in reversed(runs)],
-    }
+    return [
+        step_view(reader, step, names, shown, served.get(step.id, []), bodies)
+        | {
+            "deaths": last_given.get(step.id, 0),
+            "calls": calls.get(step.id, []),
+            "approvals": asked.get(step.id, []),
+            "tries": [attempt_view(row) for row in reader.attempts(step.id)] if step.attempts > 1 else [],
+            "rating": rating_view(ratings.get(step.id)),
+            "labels": list(labels.get(step.id, ())),
+        }
+        for step in steps
+    ]
 
 
 def _made_at(reader: Reader, steps: Sequence[StepRow], given: Sequence[InvocationRow]) -> dict[int, int]:
@@ -164,8 +169,16 @@ def asked_view(row: ApprovalRow) -> dict[str, Any]:
     }
 
 
+_OF_BODIES = ("prompt", "response", "proposed", "release")
+
+
 def step_view(
-    reader: Reader, step: StepRow, names: dict[int, str], shown: dict[int, int], served: list[dict[str, Any]]
+    reader: Reader,
+    step: StepRow,
+    names: dict[int, str],
+    shown: dict[int, int],
+    served: list[dict[str, Any]],
+    bodies: bool = True,
 ) -> dict[str, Any]:
     """One step, bodies as JSON text. A body that cannot be read says why instead of failing the whole list."""
     ended = step.finished_at
@@ -194,6 +207,8 @@ def step_view(
         "superseded": step.branch not in shown or step.number >= shown[step.branch],
         "served": served,
     }
+    if not bodies:
+        return {name: value for name, value in view.items() if name not in _OF_BODIES}
     try:
         view["prompt"] = reader.request(step.id)[3].decode("utf-8", "replace")
         if step.has_body:

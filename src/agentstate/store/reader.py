@@ -98,6 +98,11 @@ class Reader(EffectReader, OutboxReader, DetourReader, StatsReader, StandingRead
         """Newest first."""
         return [_run(row) for row in self._all("runs", (session, limit))]
 
+    def runs_before(self, session: int, before: int, limit: int) -> list[RunRow]:
+        """A page of them: newest first, those that began before the one with that id."""
+        values = {"session": session, "before": before, "limit": limit}
+        return [_run(row) for row in self._all("runs_before", values)]
+
     def loose_cut(self, run: int) -> float:
         """When the run lost a reader early and has asked nothing since; 0: it did not."""
         return float(self._one("loose_cut", {"run": run})[0] or 0.0)

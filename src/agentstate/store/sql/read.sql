@@ -393,7 +393,13 @@ where s.fingerprint = :fingerprint and s.session = :session and s.branch in (sel
 order by s.number desc limit 20;
 
 -- name: effects
-select e.step from effect e join step s on s.id = e.step where s.session = :session order by s.number limit :limit;
+select e.step from effect e join step s on s.id = e.step where s.session = :session and s.number > :after
+order by s.number limit :limit;
+
+-- name: runs_before
+select id, name, named, evidence, owner, supervisor, state, siblings, base, hint_min, hint_max, divergence, exit_code,
+       started_at, ended_at
+from run where session = :session and id < :before order by id desc limit :limit;
 
 -- name: detour
 select why, candidate, lost from detour where step = ? and n = ?;
