@@ -326,6 +326,35 @@ class BudgetSettings(_Section):
     )
 
 
+class RetentionSettings(_Section):
+    """What goes by itself; with none of these, nothing ever does. What somebody may still need never goes."""
+
+    sessions_days: float | None = Field(
+        None, gt=0, description="Sessions go that were not used for so many days; none: they stay."
+    )
+    max_sessions: int | None = Field(None, ge=1, description="So many stay, those that were used last; none: all.")
+    max_bytes: int | None = Field(
+        None, ge=MIB, description="The oldest go until the journal's content is no larger than that; none: any size."
+    )
+    keep_labels: list[str] = Field(
+        default_factory=list, description="Patterns of labels whose sessions stay, however old."
+    )
+    superseded_days: float | None = Field(
+        None,
+        gt=0,
+        description="Of sessions that stay, steps go that a rollback left behind so many days ago, where they did "
+        "nothing outside; none: a rollback never deletes anything.",
+    )
+    every_h: float = Field(24.0, gt=0, description="Hours between two looks at these rules.")
+
+
+class LabelRetentionSettings(_Section):
+    """How long sessions with a label stay; where several of its labels say something, the longest time counts."""
+
+    label: str = Field(min_length=1, description="Pattern of labels, as `test*`.")
+    days: float | None = Field(None, gt=0, description="They go when they were not used for so many days; none: never.")
+
+
 class HintSettings(_Section):
     """Whether a request that names no session is taken for the one that a known client names in a header of its own."""
 
@@ -396,6 +425,8 @@ class Settings(_Section):
     alerts: list[AlertSettings] = Field(default_factory=list)
     prices: list[PriceSettings] = Field(default_factory=list)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)  # type: ignore[arg-type]
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)  # type: ignore[arg-type]
+    label_retention: list[LabelRetentionSettings] = Field(default_factory=list)
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
     log: LogSettings = Field(default_factory=LogSettings)  # type: ignore[arg-type]
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)  # type: ignore[arg-type]
@@ -412,6 +443,7 @@ _IN_ORDER: dict[str, type[BaseModel]] = {
     "probes": ProbeSettings,
     "policies": PolicySettings,
     "alerts": AlertSettings,
+    "label_retention": LabelRetentionSettings,
 }
 
 # Short names of variables that are used often. The long form (AGENTSTATE_SECTION__NAME) works for every setting.
@@ -518,7 +550,16 @@ def _from_environment(environ: dict[str, str]) -> dict[str, Any]:
 
 def _parsed(text: str, keys: tuple[str, ...]) -> Any:
     """A list in a variable is comma-separated; everything else is left to the types."""
-    if keys[-1] in ("agent_keys", "allowed_hosts", "dialects", "read", "idempotent", "headers_env", "statuses"):
+    if keys[-1] in (
+        "agent_keys",
+        "allowed_hosts",
+        "dialects",
+        "read",
+        "idempotent",
+        "headers_env",
+        "statuses",
+        "keep_labels",
+    ):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 

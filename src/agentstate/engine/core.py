@@ -25,6 +25,7 @@ from agentstate.engine.overlay import Overlays
 from agentstate.engine.policies import Policies
 from agentstate.engine.presence import Presence
 from agentstate.engine.queues import queues
+from agentstate.engine.retention import Retention
 from agentstate.engine.routes import Routes
 from agentstate.engine.state import Floating
 from agentstate.engine.tasks import Tasks
@@ -71,6 +72,7 @@ class Parts:
         self.bounded = bool(self.queues) or settings.retry.attempt_timeout_s is not None
         self.gate = Gate(self, Policies(settings.policies))
         self.budgets = Budgets(self, settings.budget)
+        self.retention = Retention(self)
         self.uncounting: set[str] = set()  # providers that have refused to be asked for the usage of streams
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
 
@@ -105,6 +107,7 @@ class Parts:
         self.followers.start("expire approvals", Approvals(self).expire())
         self.followers.start("ask about calls in doubt", doubts.ask_left(self))
         self.followers.start("measure the event loop", self.insight.metrics.beat())
+        self.retention.start()
 
     async def drain(self, grace_s: float) -> None:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is

@@ -22,7 +22,7 @@ from agentstate.core.branching import lineage
 from agentstate.core.budget import Ruling
 from agentstate.core.durations import Durations
 from agentstate.core.model import Release, RunState, SessionStatus, State
-from agentstate.errors import Conflict, StoreError, StoreReadOnly
+from agentstate.errors import Conflict, SessionGone, StoreError, StoreReadOnly
 from agentstate.store import budgets, decisions, reserving, transactions
 from agentstate.store.counters import Counters
 from agentstate.store.deciding import Deciding
@@ -30,6 +30,7 @@ from agentstate.store.detouring import Detouring
 from agentstate.store.effects import Effects
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
+from agentstate.store.pruning import Pruning
 from agentstate.store.reader import Reader
 from agentstate.store.rows import (
     Begun,
@@ -49,7 +50,7 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal(Effects, Deciding, Detouring):
+class Journal(Effects, Deciding, Detouring, Pruning):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:
@@ -144,13 +145,14 @@ class Journal(Effects, Deciding, Detouring):
             now = clock.now()
             if conn.execute("select 1 from run where session = ? and name = ?", (run.session, run.name)).fetchone():
                 return
+            found = conn.execute("select steps from session where id = ?", (run.session,)).fetchone()
+            if found is None:
+                raise SessionGone("the session was deleted meanwhile; ask again, and a new one begins")
             if run.replaces is not None:
                 transactions.move_run(conn, run.replaces, RunState.FENCED, None, now)
             if run.generation:
                 transactions.new_branch(conn, run.session, None, 0, "generation", None, now)
-            base = conn.execute("select steps from session where id = ?", (run.session,)).fetchone()[0]
-            if run.generation or run.evidence == "none":
-                base = 0
+            base = 0 if run.generation or run.evidence == "none" else found[0]
             conn.execute(
                 _SQL["add_run"],
                 {

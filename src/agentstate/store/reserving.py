@@ -14,7 +14,7 @@ from agentstate.core import budget
 from agentstate.core.budget import Amount, Scope, Used
 from agentstate.core.model import ApprovalState
 from agentstate.dialects.usage import tokens as tokens_of
-from agentstate.store import bodies
+from agentstate.store import bodies, pruned
 from agentstate.store.counters import Counters
 from agentstate.store.rows import Begun, Ending, NewStep, Plan
 from agentstate.store.sqlite import named
@@ -45,11 +45,12 @@ def _read(conn: sqlite3.Connection, scope: Scope, which: int) -> Used:
         usd += cost or 0.0
     [steps] = conn.execute(_SQL[f"steps_in_{scope}"], values).fetchone()
     held, reserved = conn.execute(_SQL[f"reserved_in_{scope}"], values).fetchone()
+    gone = pruned.used(conn.execute(_SQL[f"pruned_in_{scope}"], values).fetchall())
     raised: dict[str, float] = {}
     for rule, codec, size, data in conn.execute(_SQL[f"raised_in_{scope}"], values):
         by = json.loads(bodies.unpacked(codec, size, data))[budget.RAISE]
         raised[limit_of(rule)] = raised.get(limit_of(rule), 0.0) + float(by)
-    return Used(Amount(usd, steps, tokens), Amount(held or 0.0, 0, reserved or 0), raised)
+    return Used(Amount(usd, steps, tokens).plus(gone), Amount(held or 0.0, 0, reserved or 0), raised)
 
 
 def _first_step(conn: sqlite3.Connection, start: float) -> int:

@@ -124,7 +124,9 @@ join step s on s.id = r.step where s.session = ? and (r.mode <> 'answer' or r.bo
 
 -- name: withholds_in
 select 1 from (select step, mode, body from release union all select step, mode, body from job_release) r
-join step s on s.id = r.step where s.dialect = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
+join step s on s.id = r.step where s.dialect = ?1 and (r.mode <> 'answer' or r.body is not null)
+union all
+select 1 from bygone where dialect = ?1 limit 1;
 
 -- name: was_withheld
 select 1 from withheld where name = ? limit 1;
@@ -132,7 +134,9 @@ select 1 from withheld where name = ? limit 1;
 -- name: withheld_as
 select 1 from withheld w
 join (select step, mode, body from release union all select step, mode, body from job_release) r on r.step = w.step
-where w.name = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
+where w.name = ?1 and (r.mode <> 'answer' or r.body is not null)
+union all
+select 1 from bygone where name = ?1 limit 1;
 
 -- name: labels
 select name from label where session = ? order by name;
@@ -309,12 +313,12 @@ select count(*), sum(cost), sum(case when cost is null and status between 200 an
 where a.run = ? and a.provider <> '' and a.step in (select step from served where run = ?);
 
 -- name: sent
-select case :by when 'day' then date(a.started_at, 'unixepoch') when 'provider' then a.provider when 'session' then k.key
+select case :by when 'day' then date(a.started_at, 'unixepoch') when 'provider' then a.provider when 'session' then coalesce(k.key, '')
                 when 'model' then coalesce(nullif(a.model, ''), s.model) else '' end as name,
        count(*), sum(a.status not between 200 and 299 or a.error <> ''), added_up(a.usage), sum(a.cost),
        sum(a.cost is null and (a.status between 200 and 299
                            or (a.status = 0 and (a.body is not null or s.state = 'interrupted'))))
-from attempt a join step s on s.id = a.step join session k on k.id = s.session
+from attempt a join step s on s.id = a.step left join session k on k.id = s.session
 where a.started_at >= :since and a.started_at < :until and (:session = '' or k.key = :session)
   and a.finished_at is not null
   and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
@@ -326,11 +330,11 @@ with given as (
     select v.step, v.at, v.joins + (v.outcome in ('replay', 'joined', 'memo')) as times
     from served v where v.at >= :since and v.at < :until and v.outcome <> 'carried'
 )
-select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.provider when 'session' then k.key
+select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.provider when 'session' then coalesce(k.key, '')
                 when 'model' then coalesce(nullif(a.model, ''), s.model) else '' end as name,
        sum(g.times), sum(a.cost * g.times), sum(case when s.state = 'completed' and a.cost is null then g.times end)
 from given g join step s on s.id = g.step join attempt a on a.step = s.id and a.n = s.attempts
-join session k on k.id = s.session
+left join session k on k.id = s.session
 where g.times > 0 and (:session = '' or k.key = :session)
 group by name order by name;
 
