@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from agentstate.errors import SettingsError
 
@@ -183,6 +184,25 @@ class BreakerSettings(_Section):
     alone: Literal["once", "refuse"] = Field(
         "once", description="Where there is no other candidate: ask once, without retries, or answer 503 at once."
     )
+
+
+class ExportSettings(_Section):
+    """What is taken out of exports."""
+
+    redact: list[str] = Field(
+        default_factory=list,
+        description="Further patterns (regular expressions) of what is redacted in exports, as `ACME-[0-9]{6}`.",
+    )
+
+    @field_validator("redact")
+    @classmethod
+    def _patterns(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        return patterns
 
 
 class ReplaySettings(_Section):
@@ -417,6 +437,7 @@ class Settings(_Section):
     shutdowns: list[ShutdownSettings] = Field(default_factory=list)
     breaker: BreakerSettings = Field(default_factory=BreakerSettings)  # type: ignore[arg-type]
     replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
+    export: ExportSettings = Field(default_factory=ExportSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
     mcp: dict[str, McpSettings] = Field(default_factory=dict)
     probes: list[ProbeSettings] = Field(default_factory=list)
@@ -508,6 +529,21 @@ def load(
         return Settings(**values)
     except ValidationError as error:
         raise SettingsError(_explain(error, path)) from error
+
+
+def policies_of(text: str) -> list[PolicySettings]:
+    """The policies of a text as a settings file has them, one ``[[policies]]`` after the other; nothing else may be in
+    it. Raises ``SettingsError``."""
+    try:
+        values = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SettingsError(f"the policies are not TOML: {error}; mend that line") from error
+    if others := sorted(values.keys() - {"policies"}):
+        raise SettingsError(f"only [[policies]] can be tried, not {', '.join(others)}; leave the rest out")
+    try:
+        return Settings(policies=values.get("policies", [])).policies
+    except ValidationError as error:
+        raise SettingsError(_explain(error, None)) from error
 
 
 def secret_values(part: Any) -> list[str]:

@@ -50,6 +50,8 @@ PLAIN = {
     "reached": {"which"},
     "effect": {"step", "occurrence", "failed"},
     "pin": {"session"},
+    "rating": {"session", "step"},
+    "step_label": {"step"},
     "doomed": {"session"},
     "pruned": {"session", "times", "failed", "uncounted", "unpriced"},
 }

@@ -16,6 +16,7 @@ from agentstate.engine.approvals import Approvals
 from agentstate.engine.breakers import Breakers
 from agentstate.engine.budgets import Budgets
 from agentstate.engine.delivery import Delivery
+from agentstate.engine.events import Events
 from agentstate.engine.foresight import Foresight
 from agentstate.engine.gate import Gate
 from agentstate.engine.insight import Insight
@@ -51,6 +52,8 @@ class Parts:
         self.settings = settings
         self.insight = Insight(settings)
         self.journal = Journal(store_path(settings), settings.store.busy_s)
+        self.events = Events()
+        self.journal.tell(self.events.publish)
         self.providers = Registry(settings.providers)
         self.mcp_servers = Servers(settings.mcp)
         self.pricing = Pricing(settings.prices)

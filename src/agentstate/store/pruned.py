@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from agentstate.core.budget import Amount
 from agentstate.core.usage import Tokens
 from agentstate.store.sqlite import named
 from agentstate.store.stats_reader import teach
@@ -61,17 +60,6 @@ def fold(conn: sqlite3.Connection, session: int) -> None:
     conn.execute(_SQL["drop_sums"], (session,))
     for kind, day, provider, model, *rest in rows:
         _add(conn, kind, day, provider, model, 0, _sum(rest))
-
-
-def used(rows: Sequence[Any]) -> Amount:
-    """What rows of (kind, times, tokens, usd) take of a budget."""
-    total = Amount()
-    for kind, times, tokens, usd in rows:
-        if kind == ASKED:
-            total = total.plus(Amount(steps=times))
-        else:
-            total = total.plus(Amount(usd, 0, Tokens(*json.loads(tokens)).total))
-    return total
 
 
 def _sums(conn: sqlite3.Connection, kind: str, values: dict[str, Any]) -> list[tuple[str, str, str, Sum]]:

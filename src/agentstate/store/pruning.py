@@ -17,7 +17,8 @@ from agentstate.core import budget, retention
 from agentstate.core.branching import Branch
 from agentstate.core.retention import Stands, Why
 from agentstate.errors import NotFound
-from agentstate.store import decisions, pruned, references
+from agentstate.store import changes, decisions, pruned, references
+from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
 from agentstate.store.reader import Reader
@@ -67,16 +68,6 @@ class Pruning:
     ) -> T:
         raise NotImplementedError
 
-    async def _batch(self, name: str, work: Callable[[sqlite3.Connection], int]) -> Batch:
-        """A write of which no caller can tell before how long it takes."""
-
-        def timed(conn: sqlite3.Connection) -> Batch:
-            began = clock.monotonic()
-            done = work(conn)
-            return Batch(done, clock.monotonic() - began)
-
-        return await self._write(name, timed, False, None, _FOR_THE_THREAD)
-
     # --- what people say ---
 
     async def pin(self, session: int, key: str, actor: str, reason: str) -> None:
@@ -87,6 +78,7 @@ class Pruning:
                 raise NotFound(f"session {key!r} was deleted meanwhile")
             values = {"session": session, "actor": actor, "reason": reason, "now": clock.now()}
             conn.execute(_SQL["pin"], values)
+            changed(conn, changes.SESSION, session, state="pinned")
             decisions.audit(conn, actor, "session.pinned", key, {"reason": reason})
 
         await self._write("pin", work)
@@ -97,6 +89,7 @@ class Pruning:
         def work(conn: sqlite3.Connection) -> bool:
             if conn.execute(_SQL["unpin"], (session,)).rowcount != 1:
                 return False
+            changed(conn, changes.SESSION, session, state="unpinned")
             decisions.audit(conn, actor, "session.unpinned", key, {})
             return True
 
@@ -128,7 +121,7 @@ class Pruning:
             rows = conn.execute(_SQL["some_steps"], {"session": session, "limit": most}).fetchall()
             return _drop(conn, [row[0] for row in rows], 0)
 
-        return await self._batch("drop_steps", work)
+        return await self._write("drop_steps", _timed(work), False, None, _FOR_THE_THREAD)
 
     async def drop_hand_outs(self, session: int, most: int) -> Batch:
         """Some hand-outs of other sessions' steps to runs of a session that is gone, as forks have them."""
@@ -140,7 +133,7 @@ class Pruning:
                 conn.executemany("delete from served where run = ? and step = ?", pairs)
             return len(pairs)
 
-        return await self._batch("drop_hand_outs", work)
+        return await self._write("drop_hand_outs", _timed(work), False, None, _FOR_THE_THREAD)
 
     async def forget_session(self, session: int) -> None:
         """Nothing is left of a session but its runs: these go too."""
@@ -167,9 +160,10 @@ class Pruning:
             found = retention.superseded(steps, lines)[:most]
             if found:
                 _note_garbage(conn)
+                changed(conn, changes.SESSION, session, state="pruned")
             return _drop(conn, found, session)
 
-        return await self._batch("drop_superseded", work)
+        return await self._write("drop_superseded", _timed(work), False, None, _FOR_THE_THREAD)
 
     # --- what nothing refers to ---
 
@@ -212,7 +206,7 @@ class Pruning:
             conn.execute(_SQL["drop_nodes"], (json.dumps(going),))
             return len(going)
 
-        return await self._batch("sweep_nodes", work)
+        return await self._write("sweep_nodes", _timed(work), False, None, _FOR_THE_THREAD)
 
     async def sweep_blobs(self, ids: Sequence[int]) -> Batch:
         """Delete contents that nothing refers to, and has not begun to refer to since the watch began."""
@@ -223,7 +217,7 @@ class Pruning:
                 self._counters.bodies.pop(bytes(key), None)
             return len(gone)
 
-        return await self._batch("sweep_blobs", work)
+        return await self._write("sweep_blobs", _timed(work), False, None, _FOR_THE_THREAD)
 
     async def give_back(self, pages: int = PAGES) -> Batch:
         """Free pages go back to the file system; none: there are none, or the file was made without that."""
@@ -234,12 +228,23 @@ class Pruning:
             [after] = conn.execute("pragma freelist_count").fetchone()
             return int(before - after)
 
-        return await self._batch("give_back", work)
+        return await self._write("give_back", _timed(work), False, None, _FOR_THE_THREAD)
 
     async def fold_log(self) -> None:
         """The write-ahead log is moved into the file and cut short, unless a reader is in the way."""
         self._writer.shrink()
         await self._write("fold_log", lambda conn: None, False)
+
+
+def _timed(work: Callable[[sqlite3.Connection], int]) -> Callable[[sqlite3.Connection], Batch]:
+    """Work of which nobody can tell before how long it takes."""
+
+    def timed(conn: sqlite3.Connection) -> Batch:
+        began = clock.monotonic()
+        done = work(conn)
+        return Batch(done, clock.monotonic() - began)
+
+    return timed
 
 
 def stands(conn: sqlite3.Connection, session: int) -> Stands | None:
@@ -279,6 +284,7 @@ def _doom(conn: sqlite3.Connection, counters: Counters, found: Stands, actor: st
     conn.execute("delete from reached where which = ? and name like 'session%'", (found.id,))
     pruned.fold(conn, found.id)
     conn.execute("delete from session where id = ?", (found.id,))
+    changed(conn, changes.SESSION, subject=found.key, state="deleted")
     decisions.audit(conn, actor, "session.pruned", found.key, detail)
     counters.gone(found.id)
     return Doomed(found.id, found.key, found.steps, cost or 0.0)

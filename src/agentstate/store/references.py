@@ -29,6 +29,7 @@ NODES: tuple[tuple[str, str], ...] = (("step", "node"), ("node", "parent"))
 OF_SESSIONS: tuple[tuple[str, str], ...] = (
     ("label", "session"),
     ("pin", "session"),
+    ("rating", "session"),
     ("branch", "session"),
     ("held", "session"),
     ("deleted", "session"),
@@ -42,6 +43,7 @@ OF_STEPS: tuple[tuple[str, str], ...] = (
     ("invocation", "step"),
     ("call", "step"),
     ("effect", "step"),
+    ("step_label", "step"),
     ("detour", "step"),
     ("reservation", "step"),
     ("held", "step"),

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agentstate.core.budget import Scope, Used
 from agentstate.core.usage import Tokens, counted
+from agentstate.store import reserving
 from agentstate.store.sqlite import errors, named
 
 _SQL = named("prune.sql")
@@ -84,8 +86,8 @@ class StatsReader:
     _conn: sqlite3.Connection
 
     def sent(self, by: str, span: Span) -> dict[str, Sent]:
-        """What was asked of providers, by ``day``, ``model``, ``provider`` or ``session``; by nothing, empty: in all,
-        under the empty name."""
+        """What was asked of providers, by ``day``, ``model``, ``provider``, ``session`` or ``label`` (what has several
+        counts under each; none: the empty name); by nothing, empty: in all, under the empty name."""
         teach(self._conn)
         found = {}
         for name, calls, failed, tokens, cost, unpriced in self._sums("sent", by, span):
@@ -112,6 +114,11 @@ class StatsReader:
         """The sums of what is there no more; by session, those of sessions that are gone stand under no name."""
         with errors(self.path):
             return self._conn.execute(_SQL["all_sums"], {"kind": kind, "by": by, **span._asdict()}).fetchall()
+
+    def used(self, scope: Scope, which: int) -> Used:
+        """What a session (its row), or a day (since the epoch), has used of its budgets."""
+        with errors(self.path):
+            return reserving.read_used(self._conn, scope, which)
 
     def _sums(self, question: str, by: str, span: Span) -> list[Any]:
         with errors(self.path):

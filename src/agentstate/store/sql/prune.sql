@@ -136,9 +136,10 @@ delete from pruned where session = ?;
 
 -- name: all_sums
 select case :by when 'day' then p.day when 'provider' then p.provider when 'model' then p.model
-                when 'session' then coalesce(k.key, '') else '' end,
+                when 'session' then coalesce(k.key, '') when 'label' then coalesce(l.name, '') else '' end,
        p.times, p.failed, p.tokens, p.uncounted, p.usd, p.unpriced
 from pruned p left join session k on k.id = p.session and p.session <> 0
+left join label l on :by = 'label' and l.session = k.id
 where p.kind = :kind and p.day >= date(:since, 'unixepoch') and p.day < date(min(:until, 253402214400), 'unixepoch')
   and (:session = '' or k.key = :session);
 
@@ -162,6 +163,8 @@ where s.session = :session and s.state in ('completed', 'failed', 'interrupted')
   and not exists (select 1 from invocation i where i.step = s.id)
   and not exists (select 1 from held h where h.step = s.id)
   and not exists (select 1 from withheld w where w.step = s.id)
+  and not exists (select 1 from rating r where r.session = s.session and r.step = s.id)
+  and not exists (select 1 from step_label l where l.step = s.id)
 order by s.number;
 
 -- name: old_rollbacks

@@ -45,6 +45,9 @@ update run set state = :state, ended_at = :now, exit_code = coalesce(:exit_code,
 -- name: set_divergence
 update run set divergence = :report where id = :run and divergence is null;
 
+-- name: session_of_run
+select session from run where id = ?;
+
 -- name: widen_hint
 update run set hint_min = min(coalesce(hint_min, :hint), :hint), hint_max = max(coalesce(hint_max, :hint), :hint) where id = :run;
 
@@ -127,6 +130,20 @@ insert into label (session, name) values (?, ?) on conflict do nothing;
 
 -- name: drop_label
 delete from label where session = ? and name = ?;
+
+-- name: rate
+insert into rating (session, step, verdict, note, rated_by, at) values (:session, :step, :verdict, :note, :by, :now)
+on conflict (session, step) do update set verdict = excluded.verdict, note = excluded.note, rated_by = excluded.rated_by,
+                                          at = excluded.at;
+
+-- name: unrate
+delete from rating where session = :session and step = :step;
+
+-- name: add_step_label
+insert into step_label (step, name, labelled_by, at) values (:step, :name, :by, :now) on conflict do nothing;
+
+-- name: drop_step_label
+delete from step_label where step = :step and name = :name;
 
 -- name: hold_step
 update step set state = 'held' where id = ?;
@@ -263,7 +280,7 @@ update step set state = 'interrupted' where state = 'in_flight';
 update attempt set error = 'its end could not be recorded', finished_at = :now where step = :step and finished_at is null;
 
 -- name: interrupt_step
-update step set state = 'interrupted' where id = :step and state = 'in_flight';
+update step set state = 'interrupted' where id = :step and state = 'in_flight' returning session;
 
 -- name: equal_calls
 select count(*) from step where branch = :branch and fingerprint = :fingerprint and number < :number;
