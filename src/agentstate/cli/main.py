@@ -151,7 +151,7 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import alerts, approvals, authority, demo, mcp, policy, run, stats
+    from agentstate.cli import alerts, approvals, authority, comparing, demo, mcp, policy, run, stats
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
     app.command("demo", rich_help_panel=RUN)(demo.command)
@@ -159,6 +159,8 @@ def _add_commands() -> None:
     app.command("stats", rich_help_panel=SEE)(stats.stats)
     for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
         app.command(command.__name__, rich_help_panel=DECIDE)(command)
+    for verb in (comparing.pause, comparing.resume):
+        app.command(verb.__name__, rich_help_panel=DECIDE)(verb)
     app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)
     app.command("audit", rich_help_panel=TELL)(authority.audit)
     app.command("label", rich_help_panel=TELL)(authority.label)

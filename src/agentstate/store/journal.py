@@ -30,6 +30,7 @@ from agentstate.store.detouring import Detouring
 from agentstate.store.effects import Effects
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
+from agentstate.store.pausing import Pausing, go_on
 from agentstate.store.reader import Reader
 from agentstate.store.rows import (
     Begun,
@@ -49,7 +50,7 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal(Effects, Deciding, Detouring):
+class Journal(Effects, Deciding, Detouring, Pausing):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:
@@ -219,8 +220,7 @@ class Journal(Effects, Deciding, Detouring):
                 row = conn.execute(self.read.sql["opening_after"], values).fetchone()
                 opening = row[0] if row else opening
             made = transactions.new_branch(conn, session.id, head, step_number, "rollback", opening, now)
-            status = {"session": session.id, "status": SessionStatus.RUNNING.value, "note": "", "now": now}
-            conn.execute(_SQL["set_status"], status)
+            go_on(conn, session.id, now)
             decisions.supersede(conn, session.id, step_number)
             return made
 
