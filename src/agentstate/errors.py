@@ -113,7 +113,10 @@ class Refused(AgentStateError):
 
 
 class SessionPaused(Refused):
+    """``waited``: the request has waited for the end of the pause as long as it may, and is not to wait again."""
+
     code = "session_paused"
+    waited = False
 
 
 class BudgetExceeded(Refused):
@@ -233,6 +236,13 @@ class StepTaken(AgentStateError):
     """Another request moved the step on meanwhile; asking again finds its answer."""
 
     code = "step_taken"
+    retry_after = 1.0
+
+
+class SessionGone(AgentStateError):
+    """The session was deleted while a request of it was on its way; asking again begins a new one."""
+
+    code = "session_gone"
     retry_after = 1.0
 
 

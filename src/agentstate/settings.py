@@ -228,6 +228,17 @@ class ReplaySettings(_Section):
     )
 
 
+class PauseSettings(_Section):
+    """What becomes of requests while a person has paused their session. Recorded answers are given all the same."""
+
+    requests: Literal["wait", "refuse"] = Field(
+        "wait", description="`wait`: they are kept waiting until the session is resumed; `refuse`: `session_paused`."
+    )
+    wait_s: float | None = Field(
+        None, gt=0, description="Longest time that a request is kept waiting, then it is refused; none: any time."
+    )
+
+
 class ToolSettings(_Section):
     read: list[str] = Field(default_factory=list, description="Tool-name patterns whose calls only read.")
     idempotent: list[str] = Field(default_factory=list, description="Tool-name patterns that may be called twice.")
@@ -298,6 +309,8 @@ class AlertSettings(_Section):
             "call.in_doubt",
             "budget.reached",
             "provider.down",
+            "session.paused",
+            "session.resumed",
         ]
     ] = Field(
         ["approval.required", "session.failed", "run.diverged", "call.in_doubt", "budget.reached", "provider.down"],
@@ -324,6 +337,14 @@ class ApprovalSettings(_Section):
     )
 
 
+class DashboardSettings(_Section):
+    """The pages under `/dashboard`."""
+
+    login_expires_s: float = Field(
+        7 * 86400.0, gt=0, description="How long a browser stays logged in to the dashboard."
+    )
+
+
 class BudgetSettings(_Section):
     """Limits on what sessions may use; with none of them, nothing is counted. Replayed answers use nothing."""
 
@@ -344,6 +365,35 @@ class BudgetSettings(_Section):
     at_limit: Literal["hold", "deny"] = Field(
         "hold", description="At a limit: hold the call until a person raises it or stops, or deny it."
     )
+
+
+class RetentionSettings(_Section):
+    """What goes by itself; with none of these, nothing ever does. What somebody may still need never goes."""
+
+    sessions_days: float | None = Field(
+        None, gt=0, description="Sessions go that were not used for so many days; none: they stay."
+    )
+    max_sessions: int | None = Field(None, ge=1, description="So many stay, those that were used last; none: all.")
+    max_bytes: int | None = Field(
+        None, ge=MIB, description="The oldest go until the journal's content is no larger than that; none: any size."
+    )
+    keep_labels: list[str] = Field(
+        default_factory=list, description="Patterns of labels whose sessions stay, however old."
+    )
+    superseded_days: float | None = Field(
+        None,
+        gt=0,
+        description="Of sessions that stay, steps go that a rollback left behind so many days ago, where they did "
+        "nothing outside; none: a rollback never deletes anything.",
+    )
+    every_h: float = Field(24.0, gt=0, description="Hours between two looks at these rules.")
+
+
+class LabelRetentionSettings(_Section):
+    """How long sessions with a label stay; where several of its labels say something, the longest time counts."""
+
+    label: str = Field(min_length=1, description="Pattern of labels, as `test*`.")
+    days: float | None = Field(None, gt=0, description="They go when they were not used for so many days; none: never.")
 
 
 class HintSettings(_Section):
@@ -409,14 +459,18 @@ class Settings(_Section):
     breaker: BreakerSettings = Field(default_factory=BreakerSettings)  # type: ignore[arg-type]
     replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
     export: ExportSettings = Field(default_factory=ExportSettings)
+    pause: PauseSettings = Field(default_factory=PauseSettings)  # type: ignore[arg-type]
     tools: ToolSettings = Field(default_factory=ToolSettings)
     mcp: dict[str, McpSettings] = Field(default_factory=dict)
     probes: list[ProbeSettings] = Field(default_factory=list)
     policies: list[PolicySettings] = Field(default_factory=_default_policies)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)  # type: ignore[arg-type]
     alerts: list[AlertSettings] = Field(default_factory=list)
+    dashboard: DashboardSettings = Field(default_factory=DashboardSettings)  # type: ignore[arg-type]
     prices: list[PriceSettings] = Field(default_factory=list)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)  # type: ignore[arg-type]
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)  # type: ignore[arg-type]
+    label_retention: list[LabelRetentionSettings] = Field(default_factory=list)
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
     log: LogSettings = Field(default_factory=LogSettings)  # type: ignore[arg-type]
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)  # type: ignore[arg-type]
@@ -433,6 +487,7 @@ _IN_ORDER: dict[str, type[BaseModel]] = {
     "probes": ProbeSettings,
     "policies": PolicySettings,
     "alerts": AlertSettings,
+    "label_retention": LabelRetentionSettings,
 }
 
 # Short names of variables that are used often. The long form (AGENTSTATE_SECTION__NAME) works for every setting.
@@ -554,7 +609,16 @@ def _from_environment(environ: dict[str, str]) -> dict[str, Any]:
 
 def _parsed(text: str, keys: tuple[str, ...]) -> Any:
     """A list in a variable is comma-separated; everything else is left to the types."""
-    if keys[-1] in ("agent_keys", "allowed_hosts", "dialects", "read", "idempotent", "headers_env", "statuses"):
+    if keys[-1] in (
+        "agent_keys",
+        "allowed_hosts",
+        "dialects",
+        "read",
+        "idempotent",
+        "headers_env",
+        "statuses",
+        "keep_labels",
+    ):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 

@@ -23,9 +23,11 @@ from agentstate.engine.insight import Insight
 from agentstate.engine.links import Links
 from agentstate.engine.outbox import Outbox
 from agentstate.engine.overlay import Overlays
+from agentstate.engine.pausing import Pauses
 from agentstate.engine.policies import Policies
 from agentstate.engine.presence import Presence
 from agentstate.engine.queues import queues
+from agentstate.engine.retention import Retention
 from agentstate.engine.routes import Routes
 from agentstate.engine.state import Floating
 from agentstate.engine.tasks import Tasks
@@ -58,6 +60,7 @@ class Parts:
         self.pricing = Pricing(settings.prices)
         self.presence = Presence()
         self.floating = Floating()
+        self.pauses = Pauses(self)
         self.tasks = Tasks()
         self.followers = Tasks()  # of jobs at providers; they may go on for hours, and a stop does not wait for them
         self.standing: set[asyncio.Timeout] = set()  # of streams that have no end of their own: a stop ends them
@@ -74,6 +77,7 @@ class Parts:
         self.bounded = bool(self.queues) or settings.retry.attempt_timeout_s is not None
         self.gate = Gate(self, Policies(settings.policies))
         self.budgets = Budgets(self, settings.budget)
+        self.retention = Retention(self)
         self.uncounting: set[str] = set()  # providers that have refused to be asked for the usage of streams
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
 
@@ -108,6 +112,7 @@ class Parts:
         self.followers.start("expire approvals", Approvals(self).expire())
         self.followers.start("ask about calls in doubt", doubts.ask_left(self))
         self.followers.start("measure the event loop", self.insight.metrics.beat())
+        self.retention.start()
 
     async def drain(self, grace_s: float) -> None:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is

@@ -19,15 +19,26 @@ from agentstate.core.approval import Role
 from agentstate.engine.core import Parts
 from agentstate.engine.doubts import settle
 from agentstate.engine.links import Links
+from agentstate.engine.overview import FILTERS, Overview, wanted
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, MethodNotAllowed, NotFound
-from agentstate.server import api_alerts, api_events, api_openapi, api_standing, api_stats, api_steps
+from agentstate.server import (
+    api_alerts,
+    api_comparing,
+    api_events,
+    api_openapi,
+    api_retention,
+    api_standing,
+    api_stats,
+    api_steps,
+)  # fmt: skip
 from agentstate.server.api_approvals import ApprovalRoutes
 from agentstate.server.api_exports import ExportRoutes
 from agentstate.server.approve_page import ApprovePage
 from agentstate.server.auth import Authority
 from agentstate.server.effects import effect_view, settled_view
 from agentstate.server.hooks import Hooks
+from agentstate.server.logins import LINK_S, Logins
 from agentstate.server.metrics import metrics_route
 from agentstate.server.routing import (
     Guard,
@@ -48,10 +59,12 @@ from agentstate.store.reader import Reader
 class Api:
     """The routes under ``/api``, ``/healthz``, ``/readyz`` and ``/metrics``."""
 
-    def __init__(self, parts: Parts, token: str) -> None:
+    def __init__(self, parts: Parts, token: str, logins: Logins | None = None) -> None:
         self._parts = parts
-        self._guard = Guard(parts, Authority(token, parts.settings))
+        self._logins = logins or Logins(token, data_folder(), parts.settings.dashboard.login_expires_s)
+        self.guard = self._guard = Guard(parts, Authority(token, parts.settings), self._logins)
         self._sessions = Sessions(parts)
+        self._overview = Overview(parts)
         self._links = Links(data_folder(), parts.settings.approvals.link_expires_s)
 
     def app(self) -> Starlette:
@@ -66,10 +79,12 @@ class Api:
                 *ApprovalRoutes(self._parts, guard).routes,
                 *ApprovePage(self._parts, self._links).routes,
                 *Hooks(self._parts).routes,
+                Route("/api/logins", guard(self._login), methods=["POST"]),
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
                 Route(at + "/reset", guard(self._reset, admin), methods=["POST"]),
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),
                 *api_steps.routes(guard),
+                *api_comparing.routes(self._parts, guard),
                 Route(at + "/runs", guard(self._begin_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}/end", guard(self._end_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}", guard(self._run), methods=["GET"]),
@@ -78,6 +93,7 @@ class Api:
                 Route(at, guard(self._detail), methods=["GET"]),
                 *api_alerts.routes(self._parts, guard),
                 *api_stats.routes(self._parts, guard),
+                *api_retention.routes(self._parts, guard),
                 *api_events.routes(self._parts, guard),
                 *api_standing.routes(self._parts, guard),
                 *api_openapi.routes(guard),
@@ -98,15 +114,18 @@ class Api:
         ready = not self._parts.closing
         return json_answer({"status": "ready" if ready else "stopping"}, 200 if ready else 503)
 
+    async def _login(self, request: Request) -> Response:
+        path = self._logins.link(person_of(request).name)
+        return json_answer({"path": path, "expires_in_s": LINK_S}, headers={"cache-control": "no-store"})
+
     async def _list(self, request: Request) -> Response:
         limit = whole(request, "limit", 100, 1, 1000)
         after = request.query_params.get("after", "")
-        status = request.query_params.get("status", "").upper()
+        asked = wanted(**{name: request.query_params.get(name, "") for name in FILTERS})
 
         def work(reader: Reader) -> tuple[list[dict[str, Any]], bool]:
-            last = found(reader, after) if after else None
-            rows = reader.sessions(limit + 1, last, status)
-            return [session_view(reader, row) for row in rows[:limit]], len(rows) > limit
+            rows = self._overview.rows(reader, asked, limit + 1, found(reader, after) if after else None)
+            return [session_view(reader, listed.row) for listed in rows[:limit]], len(rows) > limit
 
         found_page, more = await self._guard.reading(work)
         return json_answer(found_page, headers=next_page(request, found_page[-1]["id"], limit) if more else None)
@@ -144,7 +163,7 @@ class Api:
         status = (await body_of(request)).get("status")
         if not isinstance(status, str):
             raise BadRequest('send {"status": "RUNNING"}, or PAUSED, FAILED, COMPLETED')
-        row = await self._sessions.set_status(key, status)
+        row = await self._sessions.set_status(key, status, person_of(request))
         view = await self._guard.reading(lambda reader: session_view(reader, row))
         return json_answer({"message": f"Session {key} status updated to {row.status.value}.", "session": view})
 

@@ -46,6 +46,15 @@ SILENT = {
     "cut": "a reader left early: evidence, shown with the next look",
     "delivered": "a reader had its last byte: evidence, shown with the next look",
     "try_message": "a try begins; how it ends is told",
+    "drop_steps": "of a session that is gone, which was told",
+    "drop_hand_outs": "of a session that is gone, which was told",
+    "forget_session": "of a session that is gone, which was told",
+    "watch_references": "garbage is about to be swept",
+    "sweep_nodes": "garbage, which nothing shows",
+    "sweep_blobs": "garbage, which nothing shows",
+    "end_watch": "garbage was swept",
+    "give_back": "space within the file",
+    "fold_log": "space within the file",
     "end_attempt": "another attempt follows at once, which is told",
 }
 

@@ -31,6 +31,8 @@ from agentstate.store.detouring import Detouring
 from agentstate.store.effects import Effects
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
+from agentstate.store.pausing import Pausing, go_on
+from agentstate.store.pruning import Pruning
 from agentstate.store.ratings import Rating
 from agentstate.store.reader import Reader
 from agentstate.store.rows import (
@@ -51,7 +53,7 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal(Effects, Deciding, Detouring, Rating):
+class Journal(Effects, Deciding, Detouring, Rating, Pruning, Pausing):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:
@@ -148,13 +150,12 @@ class Journal(Effects, Deciding, Detouring, Rating):
             now = clock.now()
             if conn.execute("select 1 from run where session = ? and name = ?", (run.session, run.name)).fetchone():
                 return
+            steps, status = transactions.session_now(conn, run.session)
             if run.replaces is not None:
                 transactions.move_run(conn, run.replaces, RunState.FENCED, None, now)
             if run.generation:
                 transactions.new_branch(conn, run.session, None, 0, "generation", None, now)
-            base = conn.execute("select steps from session where id = ?", (run.session,)).fetchone()[0]
-            if run.generation or run.evidence == "none":
-                base = 0
+            base = 0 if run.generation or run.evidence == "none" else steps
             made = conn.execute(
                 _SQL["add_run"],
                 {
@@ -164,8 +165,7 @@ class Journal(Effects, Deciding, Detouring, Rating):
                 },
             )  # fmt: skip
             changed(conn, changes.RUN_BEGAN, run.session, run=made.lastrowid or 0, state=run.evidence)
-            row = conn.execute("select status from session where id = ?", (run.session,)).fetchone()
-            if row[0] in (SessionStatus.COMPLETED.value, SessionStatus.FAILED.value):
+            if status in (SessionStatus.COMPLETED.value, SessionStatus.FAILED.value):
                 decisions.set_status(conn, run.session, SessionStatus.RUNNING, "", ())
 
         await self._write("begin_run", work, durable=False, then=lambda: self._forget(run.session))
@@ -223,7 +223,7 @@ class Journal(Effects, Deciding, Detouring, Rating):
                 row = conn.execute(self.read.sql["opening_after"], values).fetchone()
                 opening = row[0] if row else opening
             made = transactions.new_branch(conn, session.id, head, step_number, "rollback", opening, now)
-            decisions.set_status(conn, session.id, SessionStatus.RUNNING, "", ())
+            go_on(conn, session.id, now)
             decisions.supersede(conn, session.id, step_number)
             return made
 

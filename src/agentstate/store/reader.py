@@ -23,6 +23,8 @@ from agentstate.store.change_reader import ChangeReader
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
 from agentstate.store.outbox_reader import OutboxReader
+from agentstate.store.overview_reader import OverviewReader
+from agentstate.store.pruning_reader import PruningReader
 from agentstate.store.ratings import RatingReader
 from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
@@ -32,7 +34,10 @@ from agentstate.store.stats_reader import StatsReader
 Lineage = Sequence[tuple[int, int]]
 
 
-class Reader(EffectReader, OutboxReader, DetourReader, StatsReader, StandingReader, RatingReader, ChangeReader):
+class Reader(
+    EffectReader, OutboxReader, DetourReader, StatsReader, StandingReader, RatingReader, ChangeReader, PruningReader,
+    OverviewReader,
+):  # fmt: skip
     """One read connection; use it in one thread at a time.
 
     ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is

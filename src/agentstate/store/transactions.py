@@ -11,7 +11,7 @@ from hashlib import sha256
 from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.model import Release, RunState, State
-from agentstate.errors import StepTaken
+from agentstate.errors import SessionGone, StepTaken
 from agentstate.store import bodies, changes, decisions, detouring, reserving
 from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
@@ -72,6 +72,14 @@ def move_run(conn: sqlite3.Connection, run: int, to: RunState, exit_code: int | 
     values = {"run": run, "state": to.value, "now": None if to is RunState.OPEN else now, "exit_code": exit_code}
     conn.execute(_SQL["set_run_state"], values)
     changed(conn, changes.RUN_BEGAN if to is RunState.OPEN else changes.RUN_ENDED, row[1], run=run, state=to.value)
+
+
+def session_now(conn: sqlite3.Connection, session: int) -> tuple[int, str]:
+    """(steps, status) of a session. Raises ``SessionGone``."""
+    row = conn.execute("select steps, status from session where id = ?", (session,)).fetchone()
+    if row is None:
+        raise SessionGone("the session was deleted meanwhile; ask again, and a new one begins")
+    return int(row[0]), str(row[1])
 
 
 def begin_step(conn: sqlite3.Connection, counters: Counters, new: NewStep) -> Begun:

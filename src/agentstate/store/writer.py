@@ -22,6 +22,7 @@ from agentstate.core.durations import Durations
 from agentstate.errors import StoreError, StoreReadOnly
 from agentstate.store.changes import Change, Telling
 from agentstate.store.sqlite import connect, mapped, prepare
+from agentstate.store.wal import fold
 from agentstate.store.writes import Group, Write, hand_over
 
 T = TypeVar("T")
@@ -65,6 +66,7 @@ class Writer:
         self._last = 0.0  # when writes were last committed
         self._following = 0  # commits that came soon after each other
         self._patient = True
+        self._shrinking = False  # the next look at the WAL's size cuts it short
         self.commits, self.fsyncs = Durations(), Durations()
         self._conn: Telling | None = None
         self.told: Callable[[list[Change]], None] | None = None  # called in the event loop after each commit
@@ -184,12 +186,16 @@ class Writer:
             self._patient = patient
 
     def _checkpoint(self) -> None:
-        """Move the WAL into the file when it has grown; a reader in the way puts it off."""
-        try:
-            if self._path.with_name(self._path.name + "-wal").stat().st_size > CHECKPOINT_BYTES and self._conn:
-                self._conn.execute("pragma wal_checkpoint(passive)").fetchall()
-        except (OSError, sqlite3.Error) as error:  # nothing is lost: it stays in the log, and is moved another time
-            log.warning("the write-ahead log of %s could not be moved into it: %s", self._path, error)
+        shrinking, self._shrinking = self._shrinking, False
+        if shrinking:
+            self._wait_for_locks(False)  # nobody's calls wait for a reader that takes its time
+        if self._conn is not None:
+            fold(self._conn, self._path, CHECKPOINT_BYTES, shrinking)
+
+    def shrink(self) -> None:
+        """Move the whole WAL into the file and cut it short, before the next write that is submitted is told of."""
+        self._shrinking = True
+        self._give([])
 
     def write_now(self, name: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """The same for callers without an event loop; blocks."""

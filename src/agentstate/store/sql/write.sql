@@ -10,10 +10,14 @@ select value from meta where key = ?;
 update run set base = 0 where state = 'open';
 
 -- name: add_session
-insert into session (key, created_at, updated_at) values (:key, :now, :now);
+insert into session (id, key, created_at, updated_at)
+values (1 + max((select coalesce(max(id), 0) from session), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_session')),
+        :key, :now, :now);
 
 -- name: add_branch
-insert into branch (session, parent, upto, reason, opening, created_at) values (:session, :parent, :upto, :reason, :opening, :now);
+insert into branch (id, session, parent, upto, reason, opening, created_at)
+values (1 + max((select coalesce(max(id), 0) from branch), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_branch')),
+        :session, :parent, :upto, :reason, :opening, :now);
 
 -- name: set_head
 update session set head = :head, updated_at = :now where id = :session;
@@ -24,12 +28,19 @@ update branch set opening = :opening where id = :branch and opening is null;
 -- name: set_status
 update session set status = :status, note = :note, updated_at = :now where id = :session;
 
+-- name: touch_session
+update session set updated_at = :now where id = :session;
+
+-- name: status_of
+select status, note from session where id = ?;
+
 -- name: has_other_status
 select 1 from session where id = ? and status <> ?;
 
 -- name: add_run
-insert into run (session, name, named, evidence, owner, supervisor, siblings, base, hint_min, hint_max, started_at)
-values (:session, :name, :named, :evidence, :owner, :supervisor, :siblings, :base, :hint, :hint, :now);
+insert into run (id, session, name, named, evidence, owner, supervisor, siblings, base, hint_min, hint_max, started_at)
+values (1 + max((select coalesce(max(id), 0) from run), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_run')),
+        :session, :name, :named, :evidence, :owner, :supervisor, :siblings, :base, :hint, :hint, :now);
 
 -- name: set_owner
 update run set owner = :owner where id = :run and owner = '';
@@ -53,7 +64,8 @@ update session set clock = :tick, updated_at = :now where id = :session;
 select steps, clock from session where id = ?;
 
 -- name: last_ids
-select (select coalesce(max(id), 0) from step), (select coalesce(max(id), 0) from node);
+select max((select coalesce(max(id), 0) from step), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_step')),
+       max((select coalesce(max(id), 0) from node), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_node'));
 
 -- name: add_blob
 insert into blob (hash, codec, size, data) values (?, ?, ?, ?) on conflict (hash) do nothing;
@@ -350,6 +362,12 @@ select count(*) from step s where s.session = :which and s.state <> 'held'
 select count(*) from step s where s.id >= :first and s.created_at >= :start and s.created_at < :end and s.state <> 'held'
   and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
                   and p.state in ('rejected', 'expired'));
+
+-- name: pruned_in_session
+select kind, times, tokens, usd from pruned where session = :which and kind in ('sent', 'asked');
+
+-- name: pruned_in_day
+select kind, times, tokens, usd from pruned where day = date(:start, 'unixepoch') and kind in ('sent', 'asked');
 
 -- name: reserved_in_session
 select sum(usd), sum(tokens) from reservation where session = :which;
