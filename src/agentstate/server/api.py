@@ -74,7 +74,10 @@ class Api:
                 Route("/healthz", self._healthz, methods=["GET"]),
                 Route("/readyz", self._readyz, methods=["GET"]),
                 metrics_route(self._parts, guard),
+<<<<<<< HEAD
                 # Labels of steps before those of sessions, whose ids may hold slashes.
+=======
+>>>>>>> exp
                 *ExportRoutes(self._parts, guard).routes,
                 *ApprovalRoutes(self._parts, guard).routes,
                 *ApprovePage(self._parts, self._links).routes,
