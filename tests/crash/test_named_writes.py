@@ -26,6 +26,7 @@ from tests.crash.test_attempt_writes import OF_ATTEMPTS
 from tests.crash.test_authority_writes import BY_PEOPLE
 from tests.crash.test_budget_writes import OF_BUDGETS
 from tests.crash.test_decisions import WRITES as OF_DECISIONS
+from tests.crash.test_pruning_writes import OF_PRUNING
 from tests.support import chat, crashing_server
 from tests.support.crashing_server import command
 from tests.support.people import decide, pending
@@ -94,7 +95,7 @@ PROGRAMS: Sequence[tuple[str, str | None, Program]] = [
 
 def test_every_named_write_of_the_journal_is_killed_at() -> None:
     tested = {*UNDER_LOAD, *BY_CONTROL, *LATE, *OF_JOBS, *OF_DELETIONS, *OF_MESSAGES, *OF_DECISIONS, *BY_PEOPLE}
-    tested |= {*OF_TOOLS, *AT_START, *AT_STOP, *OF_ATTEMPTS, *OF_BUDGETS}
+    tested |= {*OF_TOOLS, *AT_START, *AT_STOP, *OF_ATTEMPTS, *OF_BUDGETS, *OF_PRUNING}
     assert crashing_server.written_names() == tested
 
 

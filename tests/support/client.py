@@ -323,6 +323,10 @@ class ControlPlane:
         """POST of a JSON object; raises ``urllib.error.HTTPError`` for an error status."""
         return self._call("POST", path, dict(body or {}))
 
+    def delete(self, path: str) -> Any:
+        """DELETE; raises ``urllib.error.HTTPError`` for an error status."""
+        return self._call("DELETE", path, None)
+
     def session(self, session: str) -> dict[str, Any]:
         """``GET /api/sessions/{id}``: session, steps, runs."""
         return dict(self.get(f"/api/sessions/{session}"))

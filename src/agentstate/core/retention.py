@@ -51,7 +51,7 @@ WORDS: dict[Why, str] = {
     Why.PINNED: "is pinned; unpin it first",
     Why.PENDING: "asks a person something; decide first",
     Why.IN_DOUBT: "a tool call of it is under way or in doubt; settle it first",
-    Why.IN_USE: "its agent is connected or alive, or a call of it is under way; end the agent first",
+    Why.IN_USE: "its agent is connected or supervised, or a call of it is under way; end the agent first",
     Why.UNDELIVERED: "a message about it was not delivered yet; wait for it, or mend its target",
     Why.RAISED: "a person raised today's budget in it; it can go tomorrow (UTC)",
     Why.FORKED: "a fork shows its steps; delete the fork first",

@@ -182,6 +182,9 @@ class Retention:
                     raise NotFound(f"there is no session {key!r}; `agentstate sessions` lists those there are")
                 known = Stands(row.id, row.key, row.status, row.steps, row.created_at, row.updated_at)
                 found = await self._doom(known, actor.name, Why.ASKED, await self._in_use())
+                if found is Why.IN_USE:  # what a person can do something about is told first
+                    now = await self._reading(lambda reader: reader.stands(row.id))
+                    found = (retention.kept_by(now) if now is not None else None) or found
                 if isinstance(found, Why):
                     raise self._refusal(known, found)
                 await self._finish()
@@ -234,7 +237,7 @@ class Retention:
         now = clock.now()
 
         def work(reader: Reader) -> list[Fate]:
-            used = busy | _alive(reader)
+            used = busy | _supervised(reader)
             found = [one._replace(in_use=one.in_use or one.key in talking) for one in reader.standing(used)]
             return retention.fates(rules, found, reader.forks(), now, reader.size().used)
 
@@ -246,8 +249,8 @@ class Retention:
         return frozenset(live.session for live in floating.live.values()) | {key for key, _ in floating.followed}
 
     async def _in_use(self) -> frozenset[int]:
-        """Sessions whose agents are alive, as far as their processes tell."""
-        return await self._reading(_alive)
+        """Sessions whose agents are watched by a supervisor."""
+        return await self._reading(_supervised)
 
     async def _let_go(self, fates: Sequence[Fate], actor: str) -> tuple[list[Fate], dict[Why, int]]:
         gone: list[Fate] = []
@@ -356,12 +359,9 @@ class Retention:
         return await asyncio.to_thread(run)
 
 
-def _alive(reader: Reader) -> frozenset[int]:
-    """Sessions of which a run has not ended and its process, or its supervisor's, lives on this host."""
-    return frozenset(
-        session for session, _, owner, supervisor in reader.open_runs()
-        if (owner and processes.alive(owner)) or (supervisor is not None and processes.identity(supervisor))
-    )  # fmt: skip
+def _supervised(reader: Reader) -> frozenset[int]:
+    """Sessions of which a run has not ended and its supervisor lives on this host."""
+    return frozenset(session for session, supervisor in reader.supervised_runs() if processes.identity(supervisor))
 
 
 def _counts(fates: Sequence[Fate]) -> dict[Why, int]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from agentstate import clock
-from agentstate.core import budget, retention
+from agentstate.core import retention
 from agentstate.core.branching import Branch
 from agentstate.core.retention import Stands, Why
 from agentstate.errors import NotFound
@@ -21,6 +21,7 @@ from agentstate.store import changes, decisions, pruned, references
 from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
+from agentstate.store.pruning_reader import stands
 from agentstate.store.reader import Reader
 from agentstate.store.sqlite import named
 from agentstate.store.writer import Writer
@@ -245,19 +246,6 @@ def _timed(work: Callable[[sqlite3.Connection], int]) -> Callable[[sqlite3.Conne
         return Batch(done, clock.monotonic() - began)
 
     return timed
-
-
-def stands(conn: sqlite3.Connection, session: int) -> Stands | None:
-    """What is known of a session in the transaction at hand; ``None``: there is none."""
-    day = budget.day_of(clock.now()) * budget.SECONDS_OF_DAY
-    row = conn.execute(_SQL["stands"], {"session": session, "day": day}).fetchone()
-    if row is None:
-        return None
-    key, status, steps, created_at, updated_at, labels, pins, pending, doubts, messages, raised, served = row[1:]
-    return Stands(
-        session, key, status, steps, created_at, max(updated_at, served or 0.0), tuple(json.loads(labels)), pins > 0,
-        pending, doubts, messages, raised > 0,
-    )  # fmt: skip
 
 
 def forks_of(conn: sqlite3.Connection, session: int) -> list[str]:

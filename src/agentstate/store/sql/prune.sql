@@ -167,6 +167,9 @@ where s.session = :session and s.state in ('completed', 'failed', 'interrupted')
   and not exists (select 1 from step_label l where l.step = s.id)
 order by s.number;
 
+-- name: supervised
+select session, supervisor from run where state = 'open' and supervisor is not null;
+
 -- name: old_rollbacks
 select distinct session from branch where parent is not null and reason <> 'first' and created_at <= :before order by session;
 
