@@ -6,7 +6,7 @@ nothing unknown is drawn as nothing without a mark that says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -60,6 +60,33 @@ def top_of(days: Sequence[Day]) -> float:
     return next(step * factor for factor in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * factor >= highest * 0.999999)
 
 
+def days(shown: Sequence[Day], spelled: Callable[[float], str]) -> Markup:
+    """The chart of ``stacked`` with its axes as text beside it. ``spelled``: USD as they are written."""
+    top = top_of(shown)
+    words = [_day_said(day, spelled) for day in shown]
+    paid, saved = sum(day.paid for day in shown), sum(day.saved for day in shown)
+    said = f"{len(shown)} bars from {shown[0].label} to {shown[-1].label}: {spelled(paid)} paid, {spelled(saved)} saved"
+    middle = shown[len(shown) // 2].label if len(shown) > 6 else ""
+    return Markup(
+        '<div class="ch-plot"><div class="ch-y num" aria-hidden="true"><span>{}</span><span>{}</span><span>$0</span>'
+        '</div>{}<div class="ch-x num" aria-hidden="true"><span>{}</span><span>{}</span><span>{}</span></div></div>'
+    ).format(
+        spelled(top) if top else "",
+        spelled(top / 2) if top else "",
+        stacked(shown, words, said),
+        shown[0].label,
+        middle,
+        shown[-1].label if len(shown) > 1 else "",
+    )
+
+
+def _day_said(day: Day, spelled: Callable[[float], str]) -> str:
+    said = f"{day.label}: {spelled(day.paid)} paid, {spelled(day.saved)} saved"
+    unknown = [f"{day.paid_unknown} calls"] * bool(day.paid_unknown)
+    unknown += [f"{day.saved_unknown} replays"] * bool(day.saved_unknown)
+    return said + (f", and {' and '.join(unknown)} of unknown price" if unknown else "")
+
+
 def stacked(days: Sequence[Day], words: Sequence[str], said: str) -> Markup:
     """Paid below, saved above it, a bar for each of ``days``. ``words``: of each, as on hover; ``said``: of all."""
     top = top_of(days)
@@ -68,11 +95,11 @@ def stacked(days: Sequence[Day], words: Sequence[str], said: str) -> Markup:
         _bar(day, word, at * place, place, top) for at, (day, word) in enumerate(zip(days, words, strict=True))
     )
     lines = Markup("").join(
-        Markup('<line class="c-grid" x1="0" x2="{}" y1="{}" y2="{}"/>').format(_n(_CHART_W), y, y)
+        Markup('<line class="ch-grid" x1="0" x2="{}" y1="{}" y2="{}"/>').format(_n(_CHART_W), y, y)
         for y in ("0.5", _n(_CHART_H / 2), _n(_CHART_H - 0.5))
     )
     return Markup(
-        '<svg class="c-days" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
+        '<svg class="ch-days" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
     ).format(_n(_CHART_W), _n(_CHART_H), said, lines, bars)
 
 
@@ -84,19 +111,31 @@ def _bar(day: Day, word: str, x: float, place: float, top: float) -> Markup:
             continue
         height = max(usd / top * _CHART_H, _HAIR)
         y -= height
-        drawn += _rect(f"c-{kind}", left, max(y, 0.0), width, height)
+        drawn += _rect(f"ch-{kind}", left, max(y, 0.0), width, height)
     if day.paid_unknown or day.saved_unknown:
-        drawn += _rect("c-unknown", left, max(y - 5, 0.0), width, 3)
+        drawn += _rect("ch-unknown", left, max(y - 5, 0.0), width, 3)
     # The whole place answers to the pointer, not only what is drawn of it.
-    hover = _rect("c-hover", x, 0, place, _CHART_H)
+    hover = _rect("ch-hover", x, 0, place, _CHART_H)
     return Markup("<g>{}{}<title>{}</title></g>").format(hover, drawn, word)
+
+
+def split(paid: float, saved: float, share: float) -> Markup:
+    """One line's part of the costliest one's, paid and saved apart. It stands beside its figures."""
+    whole = paid + saved
+    width = share * 100
+    first = width * paid / whole if whole > 0 else 0.0
+    return Markup(
+        '<svg class="ch-split" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">{}{}{}</svg>'
+    ).format(
+        _rect("ch-back", 0, 0, 100, 6), _rect("ch-paid", 0, 0, first, 6), _rect("ch-saved", first, 0, width - first, 6)
+    )
 
 
 def strip(slots: Sequence[Slot]) -> Markup:
     """Outcomes over a day, oldest left: of each slot what share was answered, had no room, failed."""
     width = len(slots) * _SLOT
     drawn = Markup("").join(_outcomes(slot, at * _SLOT) for at, slot in enumerate(slots))
-    return Markup('<svg class="c-strip" width="{}" height="{}" role="img" aria-label="{}">{}</svg>').format(
+    return Markup('<svg class="ch-strip" width="{}" height="{}" role="img" aria-label="{}">{}</svg>').format(
         width, _STRIP_H, outcomes_said(slots), drawn
     )
 
@@ -104,13 +143,13 @@ def strip(slots: Sequence[Slot]) -> Markup:
 def _outcomes(slot: Slot, x: int) -> Markup:
     calls = slot.answered + slot.limited + slot.failed
     if not calls:
-        return _rect("c-none", x, _STRIP_H - 2, _SLOT - 1, 2)
+        return _rect("ch-none", x, _STRIP_H - 2, _SLOT - 1, 2)
     y, drawn = float(_STRIP_H), Markup("")
     for kind, count in (("answered", slot.answered), ("limited", slot.limited), ("failed", slot.failed)):
         if count:
             height = max(count / calls * _STRIP_H, _HAIR)
             y -= height
-            drawn += _rect(f"c-{kind}", x, max(y, 0.0), _SLOT - 1, height)
+            drawn += _rect(f"ch-{kind}", x, max(y, 0.0), _SLOT - 1, height)
     word = f"{_hour(slot.since)}: {slot.answered} answered"
     word += f", {slot.limited} without room (429)" if slot.limited else ""
     word += f", {slot.failed} failed" if slot.failed else ""
@@ -135,12 +174,12 @@ def meter(share: float, reserved: float = 0.0) -> Markup:
     may still take. It stands beside its figures and needs no words."""
     whole, kept = min(max(share, 0.0), 1.0), min(max(share - reserved, 0.0), 1.0)
     return Markup(
-        '<svg class="c-meter {}" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">{}{}{}</svg>'
+        '<svg class="ch-meter {}" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">{}{}{}</svg>'
     ).format(
         level(share),
-        _rect("c-back", 0, 0, 100, 6),
-        _rect("c-reserved", 0, 0, whole * 100, 6),
-        _rect("c-used", 0, 0, kept * 100, 6),
+        _rect("ch-back", 0, 0, 100, 6),
+        _rect("ch-reserved", 0, 0, whole * 100, 6),
+        _rect("ch-used", 0, 0, kept * 100, 6),
     )
 
 

@@ -147,6 +147,16 @@ class PeoplePage:
 
 
 @dataclass(frozen=True, slots=True)
+class PersonDialog:
+    """``verb``: ``rotate`` or ``disable``; ``shell_name``: the name as a command line takes it."""
+
+    name: str
+    role: str
+    verb: str
+    shell_name: str
+
+
+@dataclass(frozen=True, slots=True)
 class EntryFigures:
     id: int
     at: float

@@ -21,7 +21,7 @@ from agentstate.engine.doubts import settle
 from agentstate.engine.links import Links
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import api_alerts, api_stats
+from agentstate.server import api_alerts, api_running, api_stats
 from agentstate.server.api_approvals import ApprovalRoutes
 from agentstate.server.approve_page import ApprovePage
 from agentstate.server.auth import Authority
@@ -64,6 +64,7 @@ class Api:
                 Route(at, guard(self._detail), methods=["GET"]),
                 *api_alerts.routes(self._parts, guard),
                 *api_stats.routes(self._parts, guard),
+                *api_running.routes(self._parts, guard),
                 Route("/{rest:path}", _unknown),
             ],
             exception_handlers={HTTPException: _refused},
