@@ -75,7 +75,8 @@ def _steps(parts: Parts, session: str) -> int:
 
 async def _asked(parts: Parts, provider: Provider, model: str, session: str) -> AgentStateError | None:
     """Ask, and wait for the end; the fault that it ended with."""
-    request = _request(provider, model, session)
+    kind = "openai" if parts.settings.simulate.enabled else provider.dialects[0]
+    request = _request(provider, kind, model, session)
     dialect = registry.for_path(request.method, request.normal)
     assert dialect is not None
     try:
@@ -93,10 +94,10 @@ async def _asked(parts: Parts, provider: Provider, model: str, session: str) -> 
     return None
 
 
-def _request(provider: Provider, model: str, session: str) -> Request:
-    path, body = _question(provider, model)
+def _request(provider: Provider, kind: str, model: str, session: str) -> Request:
+    path, body = _question(provider, kind, model)
     headers = [("content-type", "application/json"), ("user-agent", "AgentState")]
-    if provider.dialects[0] == "anthropic":
+    if kind == "anthropic":
         headers.append(("anthropic-version", "2023-06-01"))
     return Request(
         "POST", path, registry.normalise(path), "", headers, json.dumps(body).encode(), Connection(None, None), session,
@@ -104,9 +105,8 @@ def _request(provider: Provider, model: str, session: str) -> Request:
     )  # fmt: skip
 
 
-def _question(provider: Provider, model: str) -> tuple[str, dict[str, Any]]:
-    """(path, body) of a question that asks for one token, in the wire format that the provider speaks first."""
-    kind = provider.dialects[0]
+def _question(provider: Provider, kind: str, model: str) -> tuple[str, dict[str, Any]]:
+    """(path, body) of a question that asks for one token, in a wire format that the provider speaks."""
     asked: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": _ASKED}]}
     if kind == "anthropic":
         return "/v1/messages", asked | {"max_tokens": 1}
