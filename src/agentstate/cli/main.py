@@ -35,7 +35,7 @@ Config = Annotated[
 Db = Annotated[str | None, typer.Option("--db", help="Journal: sqlite:///path or a path.")]
 
 # Under which the list of commands is grouped.
-RUN, SEE, DECIDE, TELL = "Run", "See", "Decide", "People and policies"
+RUN, SEE, DECIDE, TELL, KEEP = "Run", "See", "Decide", "People and policies", "Retention"
 
 
 def _settings(config: Path | None, **flags: Any) -> Any:
@@ -97,9 +97,10 @@ def serve(
 def _said(settings: Any) -> Any:
     from agentstate import settings as where
 
-    def said(url: str) -> None:
+    def said(url: str, login: Any) -> None:
         print(f"AgentState listening on {url}", flush=True)
-        if sys.stdout.isatty():
+        if sys.stdout.isatty():  # elsewhere it would end in a log, and a link that logs in does not belong there
+            print(f"  dashboard:     {url}{login()}")
             token = where.data_folder() / "admin_token"
             print(f"  agents:        base URL {url}/s/<session>/v1")
             print(f"  journal:       {where.store_path(settings)}")
@@ -151,21 +152,41 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import alerts, approvals, authority, demo, mcp, policy, run, running, stats
+    from agentstate.cli import (
+        alerts,
+        approvals,
+        authority,
+        dashboard,
+        demo,
+        events,
+        export,
+        mcp,
+        policy,
+        prune,
+        run,
+        running,
+        stats,
+    )  # fmt: skip
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
     app.command("demo", rich_help_panel=RUN)(demo.command)
     app.command("mcp", rich_help_panel=RUN)(mcp.command)
+    app.command("dashboard", rich_help_panel=SEE)(dashboard.command)
     app.command("stats", rich_help_panel=SEE)(stats.stats)
     app.command("budgets", rich_help_panel=SEE)(running.budgets)
     app.command("test", rich_help_panel=SEE)(running.test)
     app.command("diagnostics", rich_help_panel=SEE)(running.diagnostics)
     policy.policy.command("last")(running.last)
+    app.command("events", rich_help_panel=SEE)(events.events)
+    app.command("export", rich_help_panel=SEE)(export.export)
     for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
         app.command(command.__name__, rich_help_panel=DECIDE)(command)
+    for verb in (prune.prune, prune.delete, prune.pin, prune.unpin):
+        app.command(verb.__name__, rich_help_panel=KEEP)(verb)
     app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)
     app.command("audit", rich_help_panel=TELL)(authority.audit)
     app.command("label", rich_help_panel=TELL)(authority.label)
+    app.command("rate", rich_help_panel=TELL)(export.rate)
     app.add_typer(policy.policy, name="policy", rich_help_panel=TELL)
     app.add_typer(alerts.app, rich_help_panel=TELL)
 

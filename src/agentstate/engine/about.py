@@ -49,7 +49,7 @@ def versions() -> Versions:
 
 
 def libraries() -> list[Library]:
-    """What the project needs, and what that needs, by name; not what only extras ask for. In a thread: some 50 ms."""
+    """What the project needs, and what that needs, by name; without what only extras ask for. In a thread: 50 ms."""
     from importlib import metadata  # slow to load
 
     known: dict[str, metadata.Distribution] = {}

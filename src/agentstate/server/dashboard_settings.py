@@ -120,8 +120,8 @@ class _Settings:
         return await self._read("settings_people.html", "People", settings_page.people_page)
 
     async def add_person(self, request: Request, visit: Visit, form: Form) -> Shown:
-        given = [form.get(name).strip() for name in ("name", "role", "slack", "discord")]
-        row, token = await self._approvers.add(*given, actor=visit.person)
+        name, role, slack, discord = (form.get(field).strip() for field in ("name", "role", "slack", "discord"))
+        row, token = await self._approvers.add(name, role, slack, discord, visit.person)
         return await self._told(row.name, token)
 
     async def rotate(self, request: Request, visit: Visit, form: Form) -> Shown:

@@ -14,8 +14,6 @@ from agentstate.dashboard.spend import asked_of, spend_page
 from agentstate.server.dashboard_pages import Pages, Shown
 from agentstate.server.logins import Visit
 
-_QUERY = ("range", "since", "until", "by", "session")
-
 
 def routes(pages: Pages) -> list[Route]:
     """``/dashboard/spend``: ``range``, or ``since`` and ``until``; ``by``; ``session``."""
@@ -23,7 +21,11 @@ def routes(pages: Pages) -> list[Route]:
 
     async def show(request: Request, visit: Visit) -> Shown:
         now = clock.now()
-        asked = asked_of(*(request.query_params.get(name, "") for name in _QUERY), now=now)
+        query = request.query_params
+        asked = asked_of(
+            query.get("range", ""), query.get("since", ""), query.get("until", ""), query.get("by", ""),
+            query.get("session", ""), now,
+        )  # fmt: skip
         page = await pages.reading(
             lambda reader: spend_page(reader, asked, budgets.limits, settings.at_limit, budgets.repeats, now)
         )
