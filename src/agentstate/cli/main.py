@@ -159,8 +159,21 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import (  # noqa: I001 - a list
-        alerts, approvals, authority, comparing, dashboard, demo, events, export, mcp, policy, prune, run, stats,
+    from agentstate.cli import (
+        alerts,
+        approvals,
+        authority,
+        comparing,
+        dashboard,
+        demo,
+        events,
+        export,
+        mcp,
+        policy,
+        prune,
+        run,
+        running,
+        stats,
     )  # fmt: skip
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
@@ -168,6 +181,10 @@ def _add_commands() -> None:
     app.command("mcp", rich_help_panel=RUN)(mcp.command)
     app.command("dashboard", rich_help_panel=SEE)(dashboard.command)
     app.command("stats", rich_help_panel=SEE)(stats.stats)
+    app.command("budgets", rich_help_panel=SEE)(running.budgets)
+    app.command("test", rich_help_panel=SEE)(running.test)
+    app.command("diagnostics", rich_help_panel=SEE)(running.diagnostics)
+    policy.policy.command("last")(running.last)
     app.command("events", rich_help_panel=SEE)(events.events)
     app.command("export", rich_help_panel=SEE)(export.export)
     for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):

@@ -255,7 +255,8 @@ class Answering:
         if request.needs_approval and (step is None or waiting.must_ask(self.parts, step)):
             step, held = None, self.parts.gate.question_of_request(place, session.head, asked.call)
         kind = registry.provider_kind(request.normal, request.headers)
-        provider = self.parts.providers.for_dialect(kind)
+        provider = self.parts.providers.named(request.provider) if request.provider else None
+        provider = provider or self.parts.providers.for_dialect(kind)
         question = forwarded(request, kind, provider)
         uncounted = stream_usage.is_uncounted(asked.call) and self.parts.counts(provider)
         if uncounted:

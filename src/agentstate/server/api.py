@@ -28,6 +28,7 @@ from agentstate.server import (
     api_events,
     api_openapi,
     api_retention,
+    api_running,
     api_standing,
     api_stats,
     api_steps,
@@ -74,10 +75,7 @@ class Api:
                 Route("/healthz", self._healthz, methods=["GET"]),
                 Route("/readyz", self._readyz, methods=["GET"]),
                 metrics_route(self._parts, guard),
-<<<<<<< HEAD
                 # Labels of steps before those of sessions, whose ids may hold slashes.
-=======
->>>>>>> exp
                 *ExportRoutes(self._parts, guard).routes,
                 *ApprovalRoutes(self._parts, guard).routes,
                 *ApprovePage(self._parts, self._links).routes,
@@ -96,6 +94,7 @@ class Api:
                 Route(at, guard(self._detail), methods=["GET"]),
                 *api_alerts.routes(self._parts, guard),
                 *api_stats.routes(self._parts, guard),
+                *api_running.routes(self._parts, guard),
                 *api_retention.routes(self._parts, guard),
                 *api_events.routes(self._parts, guard),
                 *api_standing.routes(self._parts, guard),

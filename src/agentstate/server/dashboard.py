@@ -20,7 +20,13 @@ from agentstate.dashboard.frame import DENSITIES, ROOT, THEMES, Look
 from agentstate.dashboard.rendering import assets, assets_path, render
 from agentstate.engine.core import Parts
 from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import dashboard_session, dashboard_sessions
+from agentstate.server import (
+    dashboard_providers,
+    dashboard_session,
+    dashboard_sessions,
+    dashboard_settings,
+    dashboard_spend,
+)
 from agentstate.server.dashboard_pages import (
     HEADERS,
     LOOK_COOKIE,
@@ -55,6 +61,9 @@ class Dashboard:
                 *pages.page(ROOT + "/strip", self._strip),
                 *dashboard_sessions.routes(pages),
                 *dashboard_session.routes(pages),
+                *dashboard_providers.routes(pages),
+                *dashboard_spend.routes(pages),
+                *dashboard_settings.routes(pages),
                 Route("/{rest:path}", self._unknown),
             ],
             exception_handlers={HTTPException: self._wrong},
