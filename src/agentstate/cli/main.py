@@ -173,6 +173,7 @@ def _add_commands() -> None:
         prune,
         run,
         running,
+        standing,
         stats,
     )  # fmt: skip
 
@@ -185,6 +186,9 @@ def _add_commands() -> None:
     app.command("test", rich_help_panel=SEE)(running.test)
     app.command("diagnostics", rich_help_panel=SEE)(running.diagnostics)
     policy.policy.command("last")(running.last)
+    policy.policy.command("list")(standing.policies)
+    for look in (standing.runs, standing.providers, standing.settings, standing.whoami):
+        app.command(look.__name__, rich_help_panel=SEE)(look)
     app.command("events", rich_help_panel=SEE)(events.events)
     app.command("export", rich_help_panel=SEE)(export.export)
     for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):

@@ -26,7 +26,7 @@ class Operation:
     ``answer``: the schema of the body, ``None``: it has none to speak of; ``role``: the least that may call it,
     ``None``: no token is asked for; ``query``: its parameters; ``body``: the schema of what is sent; ``example``: of
     that; ``errors``: those of its own; ``kind``, ``body_kind``: content types; ``paged``: the header ``link`` leads on;
-    ``statuses``: further answers than the errors, by status: (meaning, schema).
+    ``status``: of a good answer; ``statuses``: further answers than the errors, by status: (meaning, schema).
     """
 
     method: str
@@ -43,6 +43,7 @@ class Operation:
     kind: str = JSON
     body_kind: str = JSON
     paged: bool = False
+    status: int = 200
     statuses: Mapping[int, tuple[str, Schema]] = field(default_factory=dict)
 
     @property

@@ -15,11 +15,27 @@ from typing import Any
 from agentstate import __version__, errors
 from agentstate.core.approval import Role
 from agentstate.errors import AgentStateError
-from agentstate.server import openapi_exports, openapi_people, openapi_proxy, openapi_sessions
+from agentstate.server import (
+    openapi_comparing,
+    openapi_exports,
+    openapi_people,
+    openapi_proxy,
+    openapi_retention,
+    openapi_running,
+    openapi_sessions,
+)  # fmt: skip
 from agentstate.server.describing import JSON, Operation, Schema, options, record, ref, text, whole
 from agentstate.server.openapi_schemas import COMPONENTS
 
-PARTS = (openapi_sessions, openapi_people, openapi_exports, openapi_proxy)
+PARTS = (
+    openapi_sessions,
+    openapi_comparing,
+    openapi_retention,
+    openapi_people,
+    openapi_exports,
+    openapi_running,
+    openapi_proxy,
+)
 
 _WHOLE = whole(minimum=0, maximum=2**53)
 _PATH: dict[str, Schema] = {
@@ -114,7 +130,7 @@ def _responses(found: Operation) -> dict[str, Any]:
     if found.paged:
         link = {"description": 'Where there is more: <…>; rel="next"', "schema": text()}
         answer["headers"] = {"link": link}
-    told: dict[str, Any] = {"200": answer}
+    told: dict[str, Any] = {str(found.status): answer}
     known = (*_EVERYWHERE, *(_WITH_TOKEN if found.role is not None else ()), *found.errors, *_PASSING)
     if "{number}" in found.path:
         known += (errors.MethodNotAllowed,)  # where the number is none, the address is that of something else

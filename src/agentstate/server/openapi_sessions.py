@@ -23,6 +23,7 @@ from agentstate.server.describing import (
     text,
     whole,
 )  # fmt: skip
+from agentstate.store.overview_reader import SESSION_STATES
 
 _AT = "/api/sessions/{id}"
 _LABELS = record({"id": text("The session."), "labels": many(text())})
@@ -33,7 +34,13 @@ OPERATIONS = (
         "GET", "/api/sessions", "Lists the sessions, latest change first.", many(ref("Session")), tag="sessions",
         query=(
             limit(1000, 100), after("The id"),
+            query("q", text("Only those with this text in id, label or model.")),
+            query("state", text(f"Only those at work so, divided by commas: {', '.join(SESSION_STATES)}."), "held"),
             query("status", text("Only sessions of this status."), "RUNNING"),
+            query("model", text("Only those that asked this model, or were answered by it.")),
+            query("label", text("Only those with this label.")),
+            query("since", text("Changed since: a day, a time, or how long ago (24h)."), "7d"),
+            query("until", text("Changed until.")),
         ),
         errors=(NotFound,), paged=True,
     ),
