@@ -21,6 +21,7 @@ from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
+from agentstate.store.inbox_reader import InboxReader
 from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
@@ -29,7 +30,7 @@ from agentstate.store.stats_reader import StatsReader
 Lineage = Sequence[tuple[int, int]]
 
 
-class Reader(EffectReader, OutboxReader, DetourReader, StatsReader):
+class Reader(EffectReader, InboxReader, OutboxReader, DetourReader, StatsReader):
     """One read connection; use it in one thread at a time.
 
     ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is

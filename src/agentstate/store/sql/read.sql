@@ -396,3 +396,19 @@ select why, candidate, lost from detour where step = ? and n = ?;
 
 -- name: breakers
 select provider, model, state, opened, until, since, why from breaker order by provider, model;
+
+-- name: decided_approvals
+select a.id from approval a join session t on t.id = a.session
+where a.state <> 'pending' and (:state = '' or a.state = :state) and (:session = '' or t.key = :session)
+  and (:decided is null or a.decided_at < :decided or (a.decided_at = :decided and a.id < :id))
+order by a.decided_at desc, a.id desc limit :limit;
+
+-- name: decided_since
+select state, count(*) from approval where state <> 'pending' and decided_at >= ? group by state;
+
+-- name: released_as
+select mode, at from (
+    select 0 as place, mode, at from job_release where step = ?
+    union all
+    select 1, mode, at from release where step = ?
+) order by place limit 1;
