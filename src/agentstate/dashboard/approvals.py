@@ -16,7 +16,7 @@ from agentstate.core import effects
 from agentstate.core.approval import LINK, Person, may_decide
 from agentstate.core.differing import Line, differing
 from agentstate.core.effects import Patterns
-from agentstate.core.forms import Field, fields_of
+from agentstate.core.forms import Field, fields_of, spelled
 from agentstate.core.model import ApprovalKind, ApprovalState, Release
 from agentstate.core.policy import arguments_of
 from agentstate.core.visible import laid_out, visible
@@ -89,7 +89,8 @@ class Said:
 @dataclass(frozen=True, slots=True)
 class Card:
     """One approval, whole. ``arguments``: laid out, or to the letter where ``note`` says why; ``pairs``: the same by
-    name, empty where they are no object; ``fields``: the form to edit them, empty: as JSON; ``refusal``: why who looks
+    name, empty where they are no object; ``fields``: the form to edit them, empty: as JSON, which is ``to_edit``;
+    ``refusal``: why who looks
     may not decide, empty: they may; ``outcome``, ``afterwards``: what was decided and came of it; ``effective``: what
     was decided in the place of the arguments, ``changes``: as a difference; ``waiting``: an agent waits for it with an
     open connection; ``again``: the number of the step to roll back to, to have an expired or rejected call proposed
@@ -104,6 +105,7 @@ class Card:
     schema: str
     fields: tuple[Field, ...]
     editable: bool
+    to_edit: str
     approvers: tuple[str, ...]
     others: tuple[Other, ...]
     messages: tuple[Told, ...]
@@ -210,6 +212,7 @@ def card(parts: Parts, reader: Reader, row: ApprovalRow, person: Person) -> Card
         laid_out(row.schema)[0] if row.schema else "",
         (fields_of(row.schema, row.arguments) or ()) if editable and row.schema else (),
         editable,
+        spelled(arguments_of(row.arguments)[0]) if editable else "",
         row.approvers,
         tuple(Other(one.id, words.title(one), laid_out(one.arguments)[0], one.state.value) for one in others),
         last_messages(reader, row.step) if row.kind is not ApprovalKind.REQUEST else (),

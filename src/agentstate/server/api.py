@@ -51,7 +51,7 @@ class Api:
                 Route("/readyz", self._readyz, methods=["GET"]),
                 metrics_route(self._parts, guard),
                 *ApprovalRoutes(self._parts, guard).routes,
-                *ApprovePage(self._parts, self._links).routes,
+                *ApprovePage(self._parts, self._links, guard.reading).routes,
                 *Hooks(self._parts).routes,
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
                 Route(at + "/reset", guard(self._reset, admin), methods=["POST"]),
