@@ -7,6 +7,7 @@ the card never does.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ from agentstate.store.rows import ApprovalRow
 _MOST_GLIMPSE = 90  # characters of the arguments in a row of a list
 MOST_ROWS = 100
 _DAY_S = 86_400
+_ENDS = re.compile(r"(?<!\\)((?:\\\\)*\\n)(?!\")")  # a line's end within a JSON text
+_LINE = r"\1\n      "
 _EDITABLE = (ApprovalKind.CALL, ApprovalKind.DUPLICATE)
 DECIDED = tuple(state.value for state in ApprovalState if state is not ApprovalState.PENDING)
 
@@ -223,7 +226,7 @@ def card(parts: Parts, reader: Reader, row: ApprovalRow, person: Person) -> Card
         row.reason,
         words.afterwards(row, release[0] if release else None, waiting, undecided),
         effective,
-        differing(text, effective) if row.state is ApprovalState.EDITED and row.kind in _EDITABLE else (),
+        _changes(text, effective) if row.state is ApprovalState.EDITED and row.kind in _EDITABLE else (),
         waiting,
         row.number if row.state in (ApprovalState.EXPIRED, ApprovalState.REJECTED) and _is_of_answer(row) else None,
         words.command_line("approvals", row.id),
@@ -232,7 +235,13 @@ def card(parts: Parts, reader: Reader, row: ApprovalRow, person: Person) -> Card
 
 def change_of(row: ApprovalRow, arguments: Any) -> tuple[Line, ...]:
     """How edited arguments differ from what was proposed."""
-    return differing(laid_out(row.arguments)[0], laid_out(json.dumps(arguments))[0])
+    return _changes(laid_out(row.arguments)[0], laid_out(json.dumps(arguments))[0])
+
+
+def _changes(before: str, after: str) -> tuple[Line, ...]:
+    """The difference of two laid out JSON texts. Lines within a text are lines of their own, else the whole text would
+    differ for a word of it."""
+    return differing(_ENDS.sub(_LINE, before), _ENDS.sub(_LINE, after))
 
 
 def _is_of_answer(row: ApprovalRow) -> bool:
