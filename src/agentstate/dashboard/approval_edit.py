@@ -60,10 +60,15 @@ class Edit:
 def typed(fields: Mapping[str, str]) -> Typed:
     """What a sent form says. An address without a form says nothing, and everything stands as it was proposed."""
     by_place = {
-        int(name.removeprefix(_OF_FIELD)): value for name, value in fields.items()
+        int(name.removeprefix(_OF_FIELD)): _lines(value) for name, value in fields.items()
         if name.startswith(_OF_FIELD) and name.removeprefix(_OF_FIELD).isdecimal() and len(name) < 20
     }  # fmt: skip
-    return Typed(TEXT if fields.get("mode") == TEXT else FORM, by_place, fields.get("arguments", ""))
+    return Typed(TEXT if fields.get("mode") == TEXT else FORM, by_place, _lines(fields.get("arguments", "")))
+
+
+def _lines(text: str) -> str:
+    """What was typed, whose lines browsers end in a way of their own."""
+    return text.replace("\r\n", "\n")
 
 
 def arguments(row: ApprovalRow, given: Typed) -> Any:
