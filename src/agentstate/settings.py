@@ -304,6 +304,14 @@ class ApprovalSettings(_Section):
     )
 
 
+class DashboardSettings(_Section):
+    """The pages under `/dashboard`."""
+
+    login_expires_s: float = Field(
+        7 * 86400.0, gt=0, description="How long a browser stays logged in to the dashboard."
+    )
+
+
 class BudgetSettings(_Section):
     """Limits on what sessions may use; with none of them, nothing is counted. Replayed answers use nothing."""
 
@@ -394,6 +402,7 @@ class Settings(_Section):
     policies: list[PolicySettings] = Field(default_factory=_default_policies)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)  # type: ignore[arg-type]
     alerts: list[AlertSettings] = Field(default_factory=list)
+    dashboard: DashboardSettings = Field(default_factory=DashboardSettings)  # type: ignore[arg-type]
     prices: list[PriceSettings] = Field(default_factory=list)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)  # type: ignore[arg-type]
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]

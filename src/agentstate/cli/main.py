@@ -97,9 +97,10 @@ def serve(
 def _said(settings: Any) -> Any:
     from agentstate import settings as where
 
-    def said(url: str) -> None:
+    def said(url: str, login: Any) -> None:
         print(f"AgentState listening on {url}", flush=True)
-        if sys.stdout.isatty():
+        if sys.stdout.isatty():  # elsewhere it would end in a log, and a link that logs in does not belong there
+            print(f"  dashboard:     {url}{login()}")
             token = where.data_folder() / "admin_token"
             print(f"  agents:        base URL {url}/s/<session>/v1")
             print(f"  journal:       {where.store_path(settings)}")
@@ -151,11 +152,12 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import alerts, approvals, authority, demo, mcp, policy, run, stats
+    from agentstate.cli import alerts, approvals, authority, dashboard, demo, mcp, policy, run, stats
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
     app.command("demo", rich_help_panel=RUN)(demo.command)
     app.command("mcp", rich_help_panel=RUN)(mcp.command)
+    app.command("dashboard", rich_help_panel=SEE)(dashboard.command)
     app.command("stats", rich_help_panel=SEE)(stats.stats)
     for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
         app.command(command.__name__, rich_help_panel=DECIDE)(command)

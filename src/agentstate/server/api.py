@@ -27,6 +27,7 @@ from agentstate.server.approve_page import ApprovePage
 from agentstate.server.auth import Authority
 from agentstate.server.effects import effect_view, settled_view
 from agentstate.server.hooks import Hooks
+from agentstate.server.logins import LINK_S, Logins
 from agentstate.server.metrics import metrics_route
 from agentstate.server.routing import Guard, body_of, error_answer, is_small, json_answer, next_page, person_of, whole
 from agentstate.server.views import detail_view, run_view, session_view
@@ -37,9 +38,10 @@ from agentstate.store.reader import Reader
 class Api:
     """The routes under ``/api``, ``/healthz``, ``/readyz`` and ``/metrics``."""
 
-    def __init__(self, parts: Parts, token: str) -> None:
+    def __init__(self, parts: Parts, token: str, logins: Logins | None = None) -> None:
         self._parts = parts
-        self._guard = Guard(parts, Authority(token, parts.settings))
+        self._logins = logins or Logins(token, data_folder(), parts.settings.dashboard.login_expires_s)
+        self.guard = self._guard = Guard(parts, Authority(token, parts.settings), self._logins)
         self._sessions = Sessions(parts)
         self._links = Links(data_folder(), parts.settings.approvals.link_expires_s)
 
@@ -53,6 +55,7 @@ class Api:
                 *ApprovalRoutes(self._parts, guard).routes,
                 *ApprovePage(self._parts, self._links, guard.reading).routes,
                 *Hooks(self._parts).routes,
+                Route("/api/logins", guard(self._login), methods=["POST"]),
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
                 Route(at + "/reset", guard(self._reset, admin), methods=["POST"]),
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),
@@ -79,6 +82,10 @@ class Api:
             return error_answer(error)
         ready = not self._parts.closing
         return json_answer({"status": "ready" if ready else "stopping"}, 200 if ready else 503)
+
+    async def _login(self, request: Request) -> Response:
+        path = self._logins.link(person_of(request).name)
+        return json_answer({"path": path, "expires_in_s": LINK_S}, headers={"cache-control": "no-store"})
 
     async def _list(self, request: Request) -> Response:
         limit = whole(request, "limit", 100, 1, 1000)

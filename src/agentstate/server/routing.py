@@ -17,8 +17,9 @@ from starlette.responses import Response
 from agentstate.core.approval import Person, Role, reaches
 from agentstate.engine.core import Parts
 from agentstate.errors import AgentStateError, BadRequest, Forbidden
-from agentstate.server.auth import Authority
+from agentstate.server.auth import Authority, same
 from agentstate.server.errors import rendered
+from agentstate.server.logins import CSRF_HEADER, Logins
 from agentstate.store.reader import Reader
 
 T = TypeVar("T")
@@ -28,18 +29,17 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Guard:
-    """Stands before handlers; ``least``: the role that a caller needs."""
+    """Stands before handlers; ``least``: the role that a caller needs. ``logins``: of browsers, where there are any."""
 
-    def __init__(self, parts: Parts, authority: Authority) -> None:
+    def __init__(self, parts: Parts, authority: Authority, logins: Logins | None = None) -> None:
         self._parts = parts
         self._authority = authority
+        self.logins = logins
 
     def __call__(self, handler: Handler, least: Role = Role.VIEWER) -> Handler:
         async def guarded(request: Request) -> Response:
             try:
-                peer = request.client.host if request.client is not None else ""
-                given = request.headers.get("authorization", "")
-                person = await self._authority.caller(self._parts.journal.read, given, peer)
+                person = self._visitor(request) or await self.caller(request, request.headers.get("authorization", ""))
                 if not reaches(person.role, least):
                     raise Forbidden(f"{person.name} is a {person.role}; this asks for the role {least}")
                 request.state.person = person
@@ -48,6 +48,23 @@ class Guard:
                 return error_answer(error)
 
         return guarded
+
+    async def caller(self, request: Request, authorization: str) -> Person:
+        """Whose token it is. Raises what ``Authority.caller`` does."""
+        peer = request.client.host if request.client is not None else ""
+        return await self._authority.caller(self._parts.journal.read, authorization, peer)
+
+    def _visitor(self, request: Request) -> Person | None:
+        """Who looks through a browser that is logged in. Raises ``Forbidden`` for a change that no page of ours asked
+        for."""
+        if self.logins is None or request.headers.get("authorization"):
+            return None
+        visit = self.logins.visit(self._parts.journal.read, request.headers.get("cookie", ""))
+        if visit is None:
+            return None
+        if request.method not in ("GET", "HEAD") and not same(request.headers.get(CSRF_HEADER, ""), visit.csrf):
+            raise Forbidden(f"a logged-in browser changes things by the dashboard's forms, or with {CSRF_HEADER}")
+        return visit.person
 
     async def reading(self, work: Callable[[Reader], T]) -> T:
         """A long read, in a thread with a connection of its own."""

@@ -23,6 +23,7 @@ from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
 from agentstate.store.inbox_reader import InboxReader
 from agentstate.store.outbox_reader import OutboxReader
+from agentstate.store.overview_reader import OverviewReader
 from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
 from agentstate.store.stats_reader import StatsReader
@@ -30,7 +31,7 @@ from agentstate.store.stats_reader import StatsReader
 Lineage = Sequence[tuple[int, int]]
 
 
-class Reader(EffectReader, InboxReader, OutboxReader, DetourReader, StatsReader):
+class Reader(EffectReader, InboxReader, OutboxReader, DetourReader, StatsReader, OverviewReader):
     """One read connection; use it in one thread at a time.
 
     ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is
