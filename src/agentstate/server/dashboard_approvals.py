@@ -1,7 +1,7 @@
 """Owns the dashboard's routes of approvals: the inbox, one card, its edit page, several at once. Must not hold rules.
 
-Invariant: looking decides nothing; a decision is made by who is logged in, about what their page showed, and a form that
-does not say what that was decides nothing.
+Invariant: looking decides nothing; a decision is made by who is logged in, about what their page showed, and a form
+that does not say what that was decides nothing.
 """
 
 from __future__ import annotations
