@@ -227,6 +227,13 @@ class StepTaken(AgentStateError):
     retry_after = 1.0
 
 
+class SessionGone(AgentStateError):
+    """The session was deleted while a request of it was on its way; asking again begins a new one."""
+
+    code = "session_gone"
+    retry_after = 1.0
+
+
 class StoreLocked(StoreError):
     code = "journal_locked"
 

@@ -18,6 +18,7 @@ from agentstate.engine.core import Parts
 from agentstate.server.address import read_path
 from agentstate.server.api import Api
 from agentstate.settings import Settings
+from agentstate.store import changes
 from tests.house.pages import REFERENCE, fences, headings, names, section, table
 from tests.support.approvals import Held, prepared
 from tests.support.doubt import question
@@ -72,7 +73,7 @@ def _held(proxy: Proxy) -> Any:
 
 def pages() -> set[str]:
     """The documented routes that are not JSON: what people, chats and Prometheus use."""
-    return {*names(PAGE, "The page and the buttons"), names(PAGE, "Measurements")[0]}
+    return {*names(PAGE, "The page and the buttons"), names(PAGE, "Measurements")[0], names(PAGE, "Events")[0]}
 
 
 def _leave_in_doubt(proxy: Proxy) -> None:
@@ -190,6 +191,10 @@ def test_the_documented_releases_are_all_releases() -> None:
 def test_the_documented_states_of_approvals_are_all_states() -> None:
     meaning = next(row[1] for row in table(PAGE, "Approval") if row[0] == "`status`")
     assert set(re.findall(r"`(\w+)`", meaning)) == {state.value.upper() for state in ApprovalState}
+
+
+def test_the_documented_kinds_of_events_are_all_kinds() -> None:
+    assert sorted(names(PAGE, "Kinds of events")) == sorted(changes.ALL)
 
 
 def test_every_status_that_can_be_set_is_explained() -> None:

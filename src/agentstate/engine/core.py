@@ -16,6 +16,7 @@ from agentstate.engine.approvals import Approvals
 from agentstate.engine.breakers import Breakers
 from agentstate.engine.budgets import Budgets
 from agentstate.engine.delivery import Delivery
+from agentstate.engine.events import Events
 from agentstate.engine.foresight import Foresight
 from agentstate.engine.gate import Gate
 from agentstate.engine.insight import Insight
@@ -25,6 +26,7 @@ from agentstate.engine.overlay import Overlays
 from agentstate.engine.policies import Policies
 from agentstate.engine.presence import Presence
 from agentstate.engine.queues import queues
+from agentstate.engine.retention import Retention
 from agentstate.engine.routes import Routes
 from agentstate.engine.state import Floating
 from agentstate.engine.tasks import Tasks
@@ -50,6 +52,8 @@ class Parts:
         self.settings = settings
         self.insight = Insight(settings)
         self.journal = Journal(store_path(settings), settings.store.busy_s)
+        self.events = Events()
+        self.journal.tell(self.events.publish)
         self.providers = Registry(settings.providers)
         self.mcp_servers = Servers(settings.mcp)
         self.pricing = Pricing(settings.prices)
@@ -71,6 +75,7 @@ class Parts:
         self.bounded = bool(self.queues) or settings.retry.attempt_timeout_s is not None
         self.gate = Gate(self, Policies(settings.policies))
         self.budgets = Budgets(self, settings.budget)
+        self.retention = Retention(self)
         self.uncounting: set[str] = set()  # providers that have refused to be asked for the usage of streams
         self._heads: dict[int, tuple[Shown, bytes | None]] = {}
 
@@ -105,6 +110,7 @@ class Parts:
         self.followers.start("expire approvals", Approvals(self).expire())
         self.followers.start("ask about calls in doubt", doubts.ask_left(self))
         self.followers.start("measure the event loop", self.insight.metrics.beat())
+        self.retention.start()
 
     async def drain(self, grace_s: float) -> None:
         """Begin no call any more, and let those in flight end within the grace time, in seconds. What does not end is

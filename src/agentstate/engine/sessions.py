@@ -40,6 +40,12 @@ def checked_id(value: str, what: str = "session id") -> str:
     return value
 
 
+def checked_label(name: str) -> None:
+    """Raises ``BadRequest`` for what cannot be a label."""
+    if not name.strip() or len(name) > MOST_LABEL or _CONTROL.search(name):
+        raise BadRequest(f"{name[:80]!r} cannot be a label; give 1 to {MOST_LABEL} characters, none of control")
+
+
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """What a run cost and what it did not have to. Money in USD; ``None``: unknown."""
@@ -135,8 +141,7 @@ class Sessions:
         """Labels that policies may go by; all that the session has then. Raises ``NotFound``, ``BadRequest``."""
         session = found(self._read, key)
         for name in (*add, *remove):
-            if not name.strip() or len(name) > MOST_LABEL or _CONTROL.search(name):
-                raise BadRequest(f"{name[:80]!r} cannot be a label; give 1 to {MOST_LABEL} characters, none of control")
+            checked_label(name)
         if add or remove:
             await self._parts.journal.set_labels(session, add, remove, actor.name)
         return self._read.labels(session.id)

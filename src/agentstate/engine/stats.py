@@ -15,12 +15,13 @@ from agentstate.errors import BadRequest
 from agentstate.store.reader import Reader
 from agentstate.store.stats_reader import UNTIL_EVER, Sent, Span, Spared
 
-BY = ("day", "model", "provider", "session")
+BY = ("day", "model", "provider", "session", "label")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class Row(NamedTuple):
-    """``name``: the day, model, provider or session that the figures are of; empty: of all."""
+    """``name``: the day, model, provider, session or label that the figures are of; empty: of all, or of what has no
+    label."""
 
     name: str
     sent: Sent
@@ -34,7 +35,8 @@ class Stats(NamedTuple):
 
 
 def stats(reader: Reader, by: str = "day", since: str = "", until: str = "", session: str = "") -> Stats:
-    """The figures, summed up and ``by`` day, model, provider or session, by name.
+    """The figures, summed up and ``by`` day, model, provider, session or label, by name. Under labels a session counts
+    once for each that it has.
 
     ``since``, ``until``: the first and the last day (UTC) that counts, as ``2026-01-31``; empty: no bound. Raises
     ``BadRequest``, and ``NotFound`` for a session that is none.

@@ -21,8 +21,9 @@ from agentstate.engine.doubts import settle
 from agentstate.engine.links import Links
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import api_alerts, api_stats
+from agentstate.server import api_alerts, api_events, api_retention, api_stats
 from agentstate.server.api_approvals import ApprovalRoutes
+from agentstate.server.api_exports import ExportRoutes
 from agentstate.server.approve_page import ApprovePage
 from agentstate.server.auth import Authority
 from agentstate.server.effects import effect_view, settled_view
@@ -54,6 +55,7 @@ class Api:
                 metrics_route(self._parts, guard),
                 *ApprovalRoutes(self._parts, guard).routes,
                 *ApprovePage(self._parts, self._links, guard.reading).routes,
+                *ExportRoutes(self._parts, guard).routes,
                 *Hooks(self._parts).routes,
                 Route("/api/logins", guard(self._login), methods=["POST"]),
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
@@ -67,6 +69,8 @@ class Api:
                 Route(at, guard(self._detail), methods=["GET"]),
                 *api_alerts.routes(self._parts, guard),
                 *api_stats.routes(self._parts, guard),
+                *api_retention.routes(self._parts, guard),
+                *api_events.routes(self._parts, guard),
                 Route("/{rest:path}", _unknown),
             ],
             exception_handlers={HTTPException: _refused},

@@ -138,6 +138,16 @@ def whole(request: Request, name: str, default: int, least: int, most: int) -> i
     return number
 
 
+def flag(request: Request, name: str, default: bool) -> bool:
+    """Yes or no of the query. Raises ``BadRequest``."""
+    value = request.query_params.get(name)
+    if value is None:
+        return default
+    if value not in ("true", "false"):
+        raise BadRequest(f"{name} must be true or false")
+    return value == "true"
+
+
 def next_page(request: Request, after: str, limit: int) -> dict[str, str]:
     """The header that leads to the next page."""
     url = request.url.include_query_params(after=after, limit=limit)

@@ -18,6 +18,7 @@ from agentstate.dialects import registry
 from agentstate.engine.sessions import RunSummary, summary
 from agentstate.errors import AgentStateError
 from agentstate.store.detours import AttemptRow
+from agentstate.store.ratings import RatingRow
 from agentstate.store.reader import Reader
 from agentstate.store.rows import AnswerRow, ApprovalRow, InvocationRow, OutboxRow, SessionRow, StepRow
 
@@ -38,7 +39,14 @@ def session_view(reader: Reader, row: SessionRow) -> dict[str, Any]:
         "runs": run_count,
         "cost": cost,
         "note": json.loads(row.note) if row.note.startswith("{") else row.note or None,
+        "rating": rating_view(reader.ratings(row.id).get(0)),
+        "labels": list(reader.labels(row.id)),
     }
+
+
+def rating_view(row: RatingRow | None) -> dict[str, Any] | None:
+    """What a person said of a session or step; ``None``: nobody said anything."""
+    return None if row is None else {"rating": row.verdict, "note": row.note, "by": row.by, "at": moment(row.at)}
 
 
 def run_view(found: RunSummary) -> dict[str, Any]:
@@ -68,6 +76,7 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
     shown = dict(reader.shown(row))
     steps = reader.steps(row.id, start=start, limit=limit)
     last_given = reader.last_given(row.id)
+    ratings, labels = reader.ratings(row.id), reader.step_labels(row.id)
     calls: dict[int, list[dict[str, Any]]] = {}
     given = reader.invocations(step.id for step in steps)
     made = _made_at(reader, steps, given)
@@ -90,6 +99,8 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
                 "calls": calls.get(step.id, []),
                 "approvals": asked.get(step.id, []),
                 "tries": [attempt_view(row) for row in reader.attempts(step.id)] if step.attempts > 1 else [],
+                "rating": rating_view(ratings.get(step.id)),
+                "labels": list(labels.get(step.id, ())),
             }
             for step in steps
         ],

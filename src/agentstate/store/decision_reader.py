@@ -54,7 +54,7 @@ class DecisionReader:
 
     def withholds_in(self, dialect: str) -> bool:
         """The same of all sessions, in one dialect."""
-        return self._one("withholds_in", (dialect,)) is not None
+        return self._one("withholds_in", {"dialect": dialect}) is not None
 
     def was_withheld(self, name: str) -> bool:
         """Whether a provider keeps an answer under that name that was held, whatever became of it."""
@@ -62,7 +62,7 @@ class DecisionReader:
 
     def withheld_as(self, name: str) -> bool:
         """The same of what a provider keeps under that name, whichever session it is of."""
-        return self._one("withheld_as", (name,)) is not None
+        return self._one("withheld_as", {"name": name}) is not None
 
     def labels(self, session: int) -> tuple[str, ...]:
         return tuple(row[0] for row in self._all("labels", (session,)))

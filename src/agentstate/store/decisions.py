@@ -18,7 +18,8 @@ from agentstate.core import approval, lifecycle
 from agentstate.core.approval import Decision, Vote
 from agentstate.core.model import ApprovalKind, ApprovalState, SessionStatus
 from agentstate.errors import NotFound
-from agentstate.store import bodies
+from agentstate.store import bodies, changes
+from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.reader import Reader
 from agentstate.store.rows import ApprovalRow, Invoked, Message, NewApproval, Released, Reopened, SessionRow
@@ -51,15 +52,18 @@ def set_status(
 ) -> None:
     """The status of a session; ``told`` only where that changes it."""
     now = clock.now()
-    changes = conn.execute(_SQL["has_other_status"], (session, status.value)).fetchone() is not None
+    is_new = conn.execute(_SQL["has_other_status"], (session, status.value)).fetchone() is not None
     conn.execute(_SQL["set_status"], {"session": session, "status": status.value, "note": note, "now": now})
-    if changes:
+    changed(conn, changes.SESSION, session, state=status.value)
+    if is_new:
         tell(conn, told, now)
 
 
 def report_divergence(conn: sqlite3.Connection, run: int, report: str, told: Sequence[Message]) -> None:
     """The first divergence of a run; ``told`` only of that one."""
     if conn.execute(_SQL["set_divergence"], {"run": run, "report": report}).rowcount == 1:
+        row = conn.execute(_SQL["session_of_run"], (run,)).fetchone()
+        changed(conn, changes.DIVERGED, row[0], run=run)
         tell(conn, told, clock.now())
 
 
@@ -90,6 +94,7 @@ def release(conn: sqlite3.Connection, counters: Counters, released: Released) ->
         return False
     conn.execute(_SQL["drop_invocations"], (released.step,))
     add_invocations(conn, counters, released.step, released.invoked)
+    changed(conn, changes.STEP_CHANGED, step=released.step, state=released.mode.value)
     audit(conn, "agentstate", "step.released", str(released.step), {"mode": released.mode.value})
     return True
 
@@ -103,6 +108,9 @@ def audit(conn: sqlite3.Connection, actor: str, action: str, subject: str, detai
     seal = audit_seal(bytes(previous), number, at, actor, action, subject, text)
     conn.execute(_SQL["add_audit"], (number, at, actor, action, subject, text, previous, seal))
     conn.execute(_SQL["set_meta"], {"key": AUDIT_HEAD, "value": spelled_head(number, seal)})
+    counted = detail.get("outcome") == approval.Verdict.COUNTED.value
+    kind = changes.VOTED if counted else changes.ACTS.get(action, changes.AUDITED)
+    changed(conn, kind, subject=subject, state=action)
 
 
 def spelled_head(number: int, seal: bytes) -> str:
@@ -161,6 +169,12 @@ def _decided_budget(conn: sqlite3.Connection, counters: Counters, row: ApprovalR
         set_status(conn, row.session_id, SessionStatus.PAUSED, note, ())
 
 
+def delete_job(conn: sqlite3.Connection, values: Mapping[str, Any]) -> None:
+    """A job was deleted at its provider."""
+    conn.execute(_SQL["delete_job"], values)
+    changed(conn, changes.SESSION, values["session"], state="job_deleted")
+
+
 def expire(conn: sqlite3.Connection, key: str, reason: str = "nobody decided in time") -> None:
     """The time of a pending approval is over; one that was decided stays as it is."""
     values = {
@@ -196,6 +210,7 @@ def set_labels(
 ) -> None:
     conn.executemany(_SQL["drop_label"], [(session.id, name) for name in drop])
     conn.executemany(_SQL["add_label"], [(session.id, name) for name in add])
+    changed(conn, changes.SESSION, session.id, state="labelled")
     audit(conn, actor, "session.labelled", session.key, {"added": list(add), "removed": list(drop)})
 
 
@@ -208,4 +223,5 @@ def note_results(
             "step": step, "choice": choice, "place": place, "failed": int(failed), "now": now,
             "result": bodies.put_body(conn, counters, content),
         }  # fmt: skip
-        conn.execute(_SQL["set_result"], values)
+        if conn.execute(_SQL["set_result"], values).rowcount:
+            changed(conn, changes.STEP_CHANGED, step=step, state="result")

@@ -13,7 +13,7 @@ from hashlib import sha256
 from agentstate.core import fingerprint
 from agentstate.core.model import Call
 from agentstate.errors import AgentStateError, StoreError
-from agentstate.store import audit, bodies
+from agentstate.store import audit, bodies, references
 from agentstate.store.reader import Reader
 
 Parse = Callable[[str, str, str, bytes], Call]
@@ -117,10 +117,23 @@ def _states(reader: Reader) -> Iterator[Finding]:
             "a hand-out of a step that does not exist",
             "select v.step from served v where not exists (select 1 from step s where s.id = v.step)",
         ),
+        (
+            "a step whose session is not there",
+            "select s.id from step s where not exists (select 1 from session e where e.id = s.session) "
+            "and not exists (select 1 from doomed d where d.session = s.session)",
+        ),
+        (
+            "a branch that begins on one that is not there",
+            "select b.id from branch b where b.parent is not null and b.parent not in (select id from branch)",
+        ),
     )
     for what, sql in checks:
         for (row,) in reader.raw(sql):
             yield Finding(f"row {row}", what)
+    for table, column, missing in references.dangling():
+        [count] = reader.raw(missing).fetchone()
+        if count:
+            yield Finding(f"table {table}", f"{count} rows whose {column} is missing")
 
 
 def sound(reader: Reader, parse: Parse) -> bool:

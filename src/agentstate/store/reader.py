@@ -19,19 +19,26 @@ from agentstate.core.divergence import Unread
 from agentstate.core.model import Deletion, Entry, Release, RunState, SessionStatus, State
 from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
+from agentstate.store.change_reader import ChangeReader
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
 from agentstate.store.inbox_reader import InboxReader
 from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.overview_reader import OverviewReader
+from agentstate.store.pruning_reader import PruningReader
+from agentstate.store.ratings import RatingReader
 from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
+from agentstate.store.standing_reader import StandingReader
 from agentstate.store.stats_reader import StatsReader
 
 Lineage = Sequence[tuple[int, int]]
 
 
-class Reader(EffectReader, InboxReader, OutboxReader, DetourReader, StatsReader, OverviewReader):
+class Reader(
+    EffectReader, InboxReader, OutboxReader, DetourReader, StatsReader, OverviewReader, StandingReader, RatingReader,
+    ChangeReader, PruningReader,
+):  # fmt: skip
     """One read connection; use it in one thread at a time.
 
     ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is

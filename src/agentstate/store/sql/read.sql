@@ -124,7 +124,9 @@ join step s on s.id = r.step where s.session = ? and (r.mode <> 'answer' or r.bo
 
 -- name: withholds_in
 select 1 from (select step, mode, body from release union all select step, mode, body from job_release) r
-join step s on s.id = r.step where s.dialect = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
+join step s on s.id = r.step where s.dialect = :dialect and (r.mode <> 'answer' or r.body is not null)
+union all
+select 1 from bygone where dialect = :dialect limit 1;
 
 -- name: was_withheld
 select 1 from withheld where name = ? limit 1;
@@ -132,7 +134,9 @@ select 1 from withheld where name = ? limit 1;
 -- name: withheld_as
 select 1 from withheld w
 join (select step, mode, body from release union all select step, mode, body from job_release) r on r.step = w.step
-where w.name = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
+where w.name = :name and (r.mode <> 'answer' or r.body is not null)
+union all
+select 1 from bygone where name = :name limit 1;
 
 -- name: labels
 select name from label where session = ? order by name;
@@ -325,30 +329,34 @@ select count(*), sum(cost), sum(case when cost is null and status between 200 an
 where a.run = ? and a.provider <> '' and a.step in (select step from served where run = ?);
 
 -- name: sent
-select case :by when 'day' then date(a.started_at, 'unixepoch') when 'provider' then a.provider when 'session' then k.key
-                when 'model' then coalesce(nullif(a.model, ''), s.model) else '' end as name,
+select case :by when 'day' then date(a.started_at, 'unixepoch') when 'provider' then a.provider when 'session' then coalesce(k.key, '')
+                when 'model' then coalesce(nullif(a.model, ''), s.model) when 'label' then coalesce(l.name, '')
+                else '' end as name,
        count(*), sum(a.status not between 200 and 299 or a.error <> ''), added_up(a.usage), sum(a.cost),
        sum(a.cost is null and (a.status between 200 and 299
                            or (a.status = 0 and (a.body is not null or s.state = 'interrupted'))))
-from attempt a join step s on s.id = a.step join session k on k.id = s.session
+from attempt a join step s on s.id = a.step left join session k on k.id = s.session
+left join label l on :by = 'label' and l.session = k.id
 where a.started_at >= :since and a.started_at < :until and (:session = '' or k.key = :session)
   and a.finished_at is not null
   and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
                   and p.state in ('rejected', 'expired'))
-group by name order by name;
+group by 1 order by 1;
 
 -- name: spared
 with given as (
     select v.step, v.at, v.joins + (v.outcome in ('replay', 'joined', 'memo')) as times
     from served v where v.at >= :since and v.at < :until and v.outcome <> 'carried'
 )
-select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.provider when 'session' then k.key
-                when 'model' then coalesce(nullif(a.model, ''), s.model) else '' end as name,
+select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.provider when 'session' then coalesce(k.key, '')
+                when 'model' then coalesce(nullif(a.model, ''), s.model) when 'label' then coalesce(l.name, '')
+                else '' end as name,
        sum(g.times), sum(a.cost * g.times), sum(case when s.state = 'completed' and a.cost is null then g.times end)
 from given g join step s on s.id = g.step join attempt a on a.step = s.id and a.n = s.attempts
-join session k on k.id = s.session
+left join session k on k.id = s.session
+left join label l on :by = 'label' and l.session = k.id
 where g.times > 0 and (:session = '' or k.key = :session)
-group by name order by name;
+group by 1 order by 1;
 
 -- name: session_totals
 select count(*), sum(case when s.state = 'failed' then 1 else 0 end),
@@ -485,3 +493,49 @@ where s.status = 'RUNNING'
 
 -- name: label_names
 select name, count(*) from label group by name order by count(*) desc, name limit :limit;
+
+-- name: changed_session
+select (select key from session where id = :session), (select name from run where id = :run);
+
+-- name: changed_step
+select n.key, s.number, (select name from run where id = case when :run > 0 then :run else s.run end)
+from step s join session n on n.id = s.session where s.id = :step;
+
+-- name: changed_approval
+select n.key, s.number, r.name, a.state
+from approval a join step s on s.id = a.step join session n on n.id = a.session left join run r on r.id = s.run
+where a.id = ?;
+
+-- name: made_at
+select created_at from step where id >= ? order by id limit 1;
+
+-- name: last_step
+select coalesce(max(id), 0) from step;
+
+-- name: attempts_since
+select a.step, a.n, a.provider, coalesce(d.candidate, ''), s.model, s.state, a.status, a.error, a.started_at,
+       a.finished_at, a.prices
+from attempt a join step s on s.id = a.step left join detour d on d.step = a.step and d.n = a.n
+where a.step >= :first and a.started_at >= :since and s.kind = 'model'
+  and (a.finished_at is not null or s.state = 'in_flight')
+  and not (a.status = 0 and exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
+                                    and p.state in ('rejected', 'expired')))
+order by a.step, a.n;
+
+-- name: attempt_head
+select head, finished_at from attempt where step = ? and n = ?;
+
+-- name: last_proposing
+select c.step, s.number, k.key, k.id, count(*) from call c join step s on s.id = c.step join session k on k.id = s.session
+where c.step < :below group by c.step order by c.step desc limit :limit;
+
+-- name: ratings
+select step, verdict, note, rated_by, at from rating where session = ?;
+
+-- name: step_labels
+select l.step, l.name from step_label l join step s on s.id = l.step where s.session = ? order by l.step, l.name;
+
+-- name: sessions_in_order
+select s.id, s.key, s.status, s.head, s.clock, s.steps, s.note, s.created_at, s.updated_at from session s
+where s.id > :after and (:status = '' or s.status = :status)
+order by s.id limit :limit;

@@ -10,10 +10,14 @@ select value from meta where key = ?;
 update run set base = 0 where state = 'open';
 
 -- name: add_session
-insert into session (key, created_at, updated_at) values (:key, :now, :now);
+insert into session (id, key, created_at, updated_at)
+values (1 + max((select coalesce(max(id), 0) from session), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_session')),
+        :key, :now, :now);
 
 -- name: add_branch
-insert into branch (session, parent, upto, reason, opening, created_at) values (:session, :parent, :upto, :reason, :opening, :now);
+insert into branch (id, session, parent, upto, reason, opening, created_at)
+values (1 + max((select coalesce(max(id), 0) from branch), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_branch')),
+        :session, :parent, :upto, :reason, :opening, :now);
 
 -- name: set_head
 update session set head = :head, updated_at = :now where id = :session;
@@ -28,8 +32,9 @@ update session set status = :status, note = :note, updated_at = :now where id = 
 select 1 from session where id = ? and status <> ?;
 
 -- name: add_run
-insert into run (session, name, named, evidence, owner, supervisor, siblings, base, hint_min, hint_max, started_at)
-values (:session, :name, :named, :evidence, :owner, :supervisor, :siblings, :base, :hint, :hint, :now);
+insert into run (id, session, name, named, evidence, owner, supervisor, siblings, base, hint_min, hint_max, started_at)
+values (1 + max((select coalesce(max(id), 0) from run), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_run')),
+        :session, :name, :named, :evidence, :owner, :supervisor, :siblings, :base, :hint, :hint, :now);
 
 -- name: set_owner
 update run set owner = :owner where id = :run and owner = '';
@@ -39,6 +44,9 @@ update run set state = :state, ended_at = :now, exit_code = coalesce(:exit_code,
 
 -- name: set_divergence
 update run set divergence = :report where id = :run and divergence is null;
+
+-- name: session_of_run
+select session from run where id = ?;
 
 -- name: widen_hint
 update run set hint_min = min(coalesce(hint_min, :hint), :hint), hint_max = max(coalesce(hint_max, :hint), :hint) where id = :run;
@@ -50,7 +58,8 @@ update session set clock = :tick, updated_at = :now where id = :session;
 select steps, clock from session where id = ?;
 
 -- name: last_ids
-select (select coalesce(max(id), 0) from step), (select coalesce(max(id), 0) from node);
+select max((select coalesce(max(id), 0) from step), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_step')),
+       max((select coalesce(max(id), 0) from node), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_node'));
 
 -- name: add_blob
 insert into blob (hash, codec, size, data) values (?, ?, ?, ?) on conflict (hash) do nothing;
@@ -121,6 +130,20 @@ insert into label (session, name) values (?, ?) on conflict do nothing;
 
 -- name: drop_label
 delete from label where session = ? and name = ?;
+
+-- name: rate
+insert into rating (session, step, verdict, note, rated_by, at) values (:session, :step, :verdict, :note, :by, :now)
+on conflict (session, step) do update set verdict = excluded.verdict, note = excluded.note, rated_by = excluded.rated_by,
+                                          at = excluded.at;
+
+-- name: unrate
+delete from rating where session = :session and step = :step;
+
+-- name: add_step_label
+insert into step_label (step, name, labelled_by, at) values (:step, :name, :by, :now) on conflict do nothing;
+
+-- name: drop_step_label
+delete from step_label where step = :step and name = :name;
 
 -- name: hold_step
 update step set state = 'held' where id = ?;
@@ -257,7 +280,7 @@ update step set state = 'interrupted' where state = 'in_flight';
 update attempt set error = 'its end could not be recorded', finished_at = :now where step = :step and finished_at is null;
 
 -- name: interrupt_step
-update step set state = 'interrupted' where id = :step and state = 'in_flight';
+update step set state = 'interrupted' where id = :step and state = 'in_flight' returning session;
 
 -- name: equal_calls
 select count(*) from step where branch = :branch and fingerprint = :fingerprint and number < :number;
@@ -333,6 +356,12 @@ select count(*) from step s where s.session = :which and s.state <> 'held'
 select count(*) from step s where s.id >= :first and s.created_at >= :start and s.created_at < :end and s.state <> 'held'
   and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
                   and p.state in ('rejected', 'expired'));
+
+-- name: pruned_in_session
+select kind, times, tokens, usd from pruned where session = :which and kind in ('sent', 'asked');
+
+-- name: pruned_in_day
+select kind, times, tokens, usd from pruned where day = date(:start, 'unixepoch') and kind in ('sent', 'asked');
 
 -- name: reserved_in_session
 select sum(usd), sum(tokens) from reservation where session = :which;
