@@ -152,19 +152,8 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import (
-        alerts,
-        approvals,
-        authority,
-        dashboard,
-        demo,
-        events,
-        export,
-        mcp,
-        policy,
-        prune,
-        run,
-        stats,
+    from agentstate.cli import (  # noqa: I001 - a list
+        alerts, approvals, authority, comparing, dashboard, demo, events, export, mcp, policy, prune, run, stats,
     )  # fmt: skip
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
@@ -178,6 +167,8 @@ def _add_commands() -> None:
         app.command(command.__name__, rich_help_panel=DECIDE)(command)
     for verb in (prune.prune, prune.delete, prune.pin, prune.unpin):
         app.command(verb.__name__, rich_help_panel=KEEP)(verb)
+    for act in (comparing.pause, comparing.resume):
+        app.command(act.__name__, rich_help_panel=DECIDE)(act)
     app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)
     app.command("audit", rich_help_panel=TELL)(authority.audit)
     app.command("label", rich_help_panel=TELL)(authority.label)

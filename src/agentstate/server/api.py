@@ -21,7 +21,7 @@ from agentstate.engine.doubts import settle
 from agentstate.engine.links import Links
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import api_alerts, api_events, api_retention, api_stats
+from agentstate.server import api_alerts, api_comparing, api_events, api_retention, api_stats
 from agentstate.server.api_approvals import ApprovalRoutes
 from agentstate.server.api_exports import ExportRoutes
 from agentstate.server.approve_page import ApprovePage
@@ -61,6 +61,7 @@ class Api:
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
                 Route(at + "/reset", guard(self._reset, admin), methods=["POST"]),
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),
+                *api_comparing.routes(self._parts, guard),
                 Route(at + "/runs", guard(self._begin_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}/end", guard(self._end_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}", guard(self._run), methods=["GET"]),
@@ -137,7 +138,7 @@ class Api:
         status = (await body_of(request)).get("status")
         if not isinstance(status, str):
             raise BadRequest('send {"status": "RUNNING"}, or PAUSED, FAILED, COMPLETED')
-        row = await self._sessions.set_status(key, status)
+        row = await self._sessions.set_status(key, status, person_of(request))
         view = await self._guard.reading(lambda reader: session_view(reader, row))
         return json_answer({"message": f"Session {key} status updated to {row.status.value}.", "session": view})
 

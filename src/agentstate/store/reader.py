@@ -22,7 +22,6 @@ from agentstate.store import bodies
 from agentstate.store.change_reader import ChangeReader
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
-from agentstate.store.inbox_reader import InboxReader
 from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.overview_reader import OverviewReader
 from agentstate.store.pruning_reader import PruningReader
@@ -36,8 +35,8 @@ Lineage = Sequence[tuple[int, int]]
 
 
 class Reader(
-    EffectReader, InboxReader, OutboxReader, DetourReader, StatsReader, OverviewReader, StandingReader, RatingReader,
-    ChangeReader, PruningReader,
+    EffectReader, OutboxReader, DetourReader, StatsReader, StandingReader, RatingReader, ChangeReader, PruningReader,
+    OverviewReader,
 ):  # fmt: skip
     """One read connection; use it in one thread at a time.
 
