@@ -117,13 +117,20 @@ def sessions(
         Literal["RUNNING", "PAUSED", "FAILED", "COMPLETED"] | None,
         typer.Option(case_sensitive=False, help="Only RUNNING, PAUSED, FAILED or COMPLETED ones."),
     ] = None,
+    q: Annotated[str, typer.Option("--search", help="Only those with this in their id, a label or a model.")] = "",
+    model: Annotated[str, typer.Option(help="Only those that asked this model, or were answered by it.")] = "",
+    label: Annotated[str, typer.Option(help="Only those with this label.")] = "",
+    since: Annotated[str, typer.Option(help="Changed since: 2026-01-31, a time in ISO 8601, or 90min, 24h, 7d.")] = "",
+    until: Annotated[str, typer.Option(help="Changed until; a day counts as a whole.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="How many, latest change first.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
     """List the sessions of the journal."""
     from agentstate.cli import show as shown
+    from agentstate.engine.overview import wanted
 
-    shown.sessions(_settings(config, store__url=db), status or "", limit, as_json)
+    asked = wanted(q=q, status=status or "", model=model, label=label, since=since, until=until)
+    shown.sessions(_settings(config, store__url=db), asked, limit, as_json)
 
 
 @app.command(rich_help_panel=SEE)

@@ -19,6 +19,7 @@ from agentstate.core.approval import Role
 from agentstate.engine.core import Parts
 from agentstate.engine.doubts import settle
 from agentstate.engine.links import Links
+from agentstate.engine.overview import FILTERS, Overview, wanted
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server import api_alerts, api_comparing, api_events, api_retention, api_stats
@@ -44,6 +45,7 @@ class Api:
         self._logins = logins or Logins(token, data_folder(), parts.settings.dashboard.login_expires_s)
         self.guard = self._guard = Guard(parts, Authority(token, parts.settings), self._logins)
         self._sessions = Sessions(parts)
+        self._overview = Overview(parts)
         self._links = Links(data_folder(), parts.settings.approvals.link_expires_s)
 
     def app(self) -> Starlette:
@@ -95,12 +97,11 @@ class Api:
     async def _list(self, request: Request) -> Response:
         limit = whole(request, "limit", 100, 1, 1000)
         after = request.query_params.get("after", "")
-        status = request.query_params.get("status", "").upper()
+        asked = wanted(**{name: request.query_params.get(name, "") for name in FILTERS})
 
         def work(reader: Reader) -> tuple[list[dict[str, Any]], bool]:
-            last = found(reader, after) if after else None
-            rows = reader.sessions(limit + 1, last, status)
-            return [session_view(reader, row) for row in rows[:limit]], len(rows) > limit
+            rows = self._overview.rows(reader, asked, limit + 1, found(reader, after) if after else None)
+            return [session_view(reader, listed.row) for listed in rows[:limit]], len(rows) > limit
 
         page, more = await self._guard.reading(work)
         return json_answer(page, headers=next_page(request, page[-1]["id"], limit) if more else None)
