@@ -125,10 +125,9 @@ def _steps(numbers: Sequence[int]) -> str:
 
 def _acted(row: EffectRow) -> Acted:
     name = f"{row.server}/{row.tool}" if row.server else row.tool
+    how = "may have acted: it is in doubt"
     if row.state is State.COMPLETED:
-        how = "failed" if row.failed else "acted"
-    else:
-        how = "may have acted: it is in doubt"
+        how = "acted, and failed" if row.failed else "acted"
     if row.kind != ToolClass.ONCE:
         how += f" ({row.kind}: calling it again does nothing more)"
     return Acted(name, row.number, how)

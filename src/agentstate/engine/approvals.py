@@ -16,7 +16,8 @@ from agentstate import clock
 from agentstate.core import approval
 from agentstate.core.approval import LINK, Decision, Person, Verdict, Vote
 from agentstate.core.model import Action, ApprovalKind, ToolCall
-from agentstate.engine import budgets, schemas
+from agentstate.engine import budgets
+from agentstate.engine.arguments import Fault, checked, faults
 from agentstate.errors import BadRequest, Conflict, Forbidden, NotFound, Unprocessable
 from agentstate.store.rows import ApprovalRow
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentstate")
 MOST_REASON = 2000  # characters
+_PENDING = "the approval is still pending"
 _LOOK_S = 1.0  # between looks at what has expired
 
 
@@ -94,15 +96,7 @@ class Approvals:
     def _edited(self, row: ApprovalRow, arguments: Any, person: Person) -> str:
         """The edited arguments as JSON text. Raises ``Unprocessable``, and ``Forbidden`` where they fall under a policy
         that asks for somebody else."""
-        if not isinstance(arguments, dict):
-            raise Unprocessable("arguments must be a JSON object: all of the call's arguments, edited")
-        try:
-            text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-            text.encode()
-        except ValueError as error:
-            raise Unprocessable(f"the edited arguments cannot be written as JSON: {error}") from None
-        if row.schema:
-            schemas.check(row.schema, arguments, row.tool)
+        text = checked(arguments, row.schema, row.tool, _PENDING)
         session = self._parts.journal.read.session(row.session)
         assert session is not None
         call = ToolCall(row.choice, row.place, row.call_id, row.tool, text)
@@ -122,7 +116,7 @@ class Approvals:
                 )
         return text
 
-    def faults(self, key: str, arguments: Any, person: Person) -> list[schemas.Fault]:
+    def faults(self, key: str, arguments: Any, person: Person) -> list[Fault]:
         """Why an edit to these arguments would not be taken from that person now; empty: it would be. Decides nothing.
 
         Raises ``NotFound``.
@@ -132,15 +126,12 @@ class Approvals:
             if row.kind is ApprovalKind.BUDGET:
                 budgets.raised(row, arguments)
                 return []
-            if (
-                row.schema
-                and isinstance(arguments, dict)
-                and (found := schemas.faults(row.schema, arguments, row.tool))
-            ):
+            checked_by_schema = row.schema and isinstance(arguments, dict)
+            if checked_by_schema and (found := faults(row.schema, arguments, row.tool, _PENDING)):
                 return found
             self._edited(row, arguments, person)
         except (Unprocessable, Forbidden) as error:
-            return [schemas.Fault("", error.message)]
+            return [Fault("", error.message)]
         return []
 
     async def expire(self) -> None:
