@@ -35,6 +35,7 @@ from agentstate.server import (
 )  # fmt: skip
 from agentstate.server.api_approvals import ApprovalRoutes
 from agentstate.server.api_exports import ExportRoutes
+from agentstate.server.api_steering import SteeringRoutes
 from agentstate.server.approve_page import ApprovePage
 from agentstate.server.auth import Authority
 from agentstate.server.effects import effect_view, settled_view
@@ -78,11 +79,11 @@ class Api:
                 # Labels of steps before those of sessions, whose ids may hold slashes.
                 *ExportRoutes(self._parts, guard).routes,
                 *ApprovalRoutes(self._parts, guard).routes,
-                *ApprovePage(self._parts, self._links).routes,
+                *ApprovePage(self._parts, self._links, guard.reading).routes,
                 *Hooks(self._parts).routes,
                 Route("/api/logins", guard(self._login), methods=["POST"]),
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
-                Route(at + "/reset", guard(self._reset, admin), methods=["POST"]),
+                *SteeringRoutes(self._parts, guard).routes,
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),
                 *api_steps.routes(guard),
                 *api_comparing.routes(self._parts, guard),
@@ -146,20 +147,6 @@ class Api:
         last = str(view["steps"][-1]["step_number"]) if more else ""
         return json_answer(view, headers=next_page(request, last, limit) if more else None)
 
-    async def _reset(self, request: Request) -> Response:
-        key = request.path_params["id"]
-        number = (await body_of(request)).get("step_number")
-        if number is None or not is_small(number):
-            raise BadRequest('send {"step_number": n}: steps from n on are superseded')
-        row, effects = await self._sessions.roll_back(key, number)
-
-        def work(reader: Reader) -> dict[str, Any]:
-            standing = [effect_view(reader, effect) for effect in effects]
-            return {"session": session_view(reader, row), "standing": standing}
-
-        told = await self._guard.reading(work)
-        return json_answer({"message": f"Session {key} reset from step {number} successfully.", **told})
-
     async def _status(self, request: Request) -> Response:
         key = request.path_params["id"]
         status = (await body_of(request)).get("status")
@@ -189,7 +176,15 @@ class Api:
         limit, after = whole(request, "limit", 500, 1, 1000), whole(request, "after", -1, -1, 2**53)
 
         def work(reader: Reader) -> list[dict[str, Any]]:
-            return [effect_view(reader, row) for row in reader.effects(found(reader, key).id, limit + 1, after)]
+            session = found(reader, key)
+            shared = [
+                effect for branch, upto in reader.shared(session.id)
+                for effect in reader.effects(reader.session_of_branch(branch), upto, after)
+                if effect.branch == branch and effect.number < upto
+            ]  # fmt: skip
+            shared.sort(key=lambda effect: effect.number)
+            rows = [*shared, *reader.effects(session.id, limit + 1, after)]
+            return [effect_view(reader, row) for row in rows[: limit + 1]]
 
         return page(request, await self._guard.reading(work), limit, "step_number")
 

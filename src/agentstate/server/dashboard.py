@@ -21,6 +21,7 @@ from agentstate.dashboard.rendering import assets, assets_path, render
 from agentstate.engine.core import Parts
 from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server import (
+    dashboard_approvals,
     dashboard_providers,
     dashboard_session,
     dashboard_sessions,
@@ -64,6 +65,7 @@ class Dashboard:
                 *dashboard_providers.routes(pages),
                 *dashboard_spend.routes(pages),
                 *dashboard_settings.routes(pages),
+                *dashboard_approvals.routes(pages),
                 Route("/{rest:path}", self._unknown),
             ],
             exception_handlers={HTTPException: self._wrong},

@@ -23,12 +23,14 @@ from agentstate.server import (
     openapi_retention,
     openapi_running,
     openapi_sessions,
+    openapi_steering,
 )  # fmt: skip
 from agentstate.server.describing import JSON, Operation, Schema, options, record, ref, text, whole
 from agentstate.server.openapi_schemas import COMPONENTS
 
 PARTS = (
     openapi_sessions,
+    openapi_steering,
     openapi_comparing,
     openapi_retention,
     openapi_people,

@@ -71,6 +71,16 @@ SESSION = record(
         "failed_steps": whole("How many of them failed."),
         "runs": whole("How many runs it had."),
         "cost": maybe(number("What its answers cost as far as prices are known, USD.")),
+        "forked_from": maybe(
+            record(
+                {
+                    "session": maybe(text()),
+                    "branch": maybe(whole()),
+                    "step_number": whole("It shares those below."),
+                },
+                "Where a fork comes from.",
+            )
+        ),
         "note": anything("Why it is paused, an object, or null."),
         "rating": maybe(ref("Rating")),
         "labels": many(text(), "Its labels."),
@@ -154,6 +164,19 @@ _FACTS: dict[str, Schema] = {
     "error": maybe(text("Why it failed or cannot be shown.")),
     "run": maybe(text("The run that asked first.")),
     "superseded": flag("Whether a rollback or a new generation has left it behind."),
+    "shared": flag("Whether it is a step of the session that this one was forked from."),
+    "edited": maybe(
+        record(
+            {
+                "made_by": text(),
+                "reason": maybe(text()),
+                "created_at": moment(),
+                "branch": whole(),
+                "changed": anything("What was changed."),
+            },
+            "That a person edited its answer; the recorded one is among its versions.",
+        )
+    ),
     "served": many(ref("Served"), "Which runs were given it, and how."),
     "deaths": whole("How many runs, the newest left out, were given nothing after it."),
     "calls": many(ref("ToolCall"), "The tool calls that its answer gave the agent."),

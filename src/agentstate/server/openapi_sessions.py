@@ -99,18 +99,6 @@ OPERATIONS = (
         example={"exit_code": 0}, errors=(NotFound,),
     ),
     Operation(
-        "POST", _AT + "/reset", "Rolls a session back: steps from a number on are superseded, never deleted.",
-        record(
-            {
-                "message": text(),
-                "session": ref("Session"),
-                "standing": many(ref("Effect"), "Tool calls in those steps that did something, or may have."),
-            }
-        ),
-        Role.ADMIN, "sessions", body=record({"step_number": whole(minimum=0)}), example={"step_number": 1},
-        errors=(NotFound, Conflict),
-    ),
-    Operation(
         "POST", _AT + "/status", "Sets the status of a session.",
         record({"message": text(), "session": ref("Session")}), Role.ADMIN, "sessions",
         body=record({"status": options(SessionStatus)}), example={"status": "PAUSED"}, errors=(NotFound,),

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from agentstate.core.model import ApprovalKind, State
-from agentstate.store.decision_reader import DecisionReader
+from agentstate.store.inbox_reader import InboxReader
 from agentstate.store.rows import ApprovalRow, SessionRow
 
 
@@ -52,7 +52,7 @@ class MadeRow(NamedTuple):
     state: State
 
 
-class EffectReader(DecisionReader):
+class EffectReader(InboxReader):
     """What is known of effects."""
 
     def effect(self, step: int) -> EffectRow | None:
