@@ -539,7 +539,16 @@ def _from_environment(environ: dict[str, str]) -> dict[str, Any]:
 
 def _parsed(text: str, keys: tuple[str, ...]) -> Any:
     """A list in a variable is comma-separated; everything else is left to the types."""
-    if keys[-1] in ("agent_keys", "allowed_hosts", "dialects", "read", "idempotent", "headers_env", "statuses", "redact"):
+    if keys[-1] in (
+        "agent_keys",
+        "allowed_hosts",
+        "dialects",
+        "read",
+        "idempotent",
+        "headers_env",
+        "statuses",
+        "redact",
+    ):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 

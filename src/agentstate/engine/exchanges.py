@@ -160,7 +160,7 @@ class Steps:
 
 
 def _why_not(exchange: Exchange, place: int) -> str:
-    if exchange.release in (Release.MESSAGE, Release.ERROR):
+    if exchange.release in (Release.MESSAGE, Release.ERROR, Release.CONTINUE):
         return dataset.REFUSED
     if not exchange.replies:
         return dataset.SILENT
