@@ -38,6 +38,16 @@ class Facts:
                 self._keys[row.id] = key
         return row
 
+    def session_of(self, session: int) -> SessionRow | None:
+        """The same by the number by which the journal knows it."""
+        key = self._keys.get(session)
+        if key is None:
+            row = self._reader.session_of(session)
+            if row is None:
+                return None
+            key = row.key
+        return self.session(key)
+
     def forget_session(self, session: int) -> None:
         key = self._keys.pop(session, None)
         if key is not None:
