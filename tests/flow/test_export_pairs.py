@@ -11,7 +11,7 @@ import pytest
 
 from agentstate.core.dataset_rules import faults
 from tests.support import chat
-from tests.support.exports import ASKED, TOLD, WEATHER, lines, with_result
+from tests.support.exports import ASKED, TOLD, WEATHER, lines, weather_agent, weather_model, with_result
 from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Reply, Seen, Upstream, plain
@@ -30,6 +30,15 @@ def model(seen: Seen) -> Reply:
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
     with Upstream(model) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[Proxy]:
+    with (
+        Upstream(weather_model) as upstream,
+        Proxy(tmp_path / "data", upstream.url, file="policies = []\n") as running,
+    ):
         yield running
 
 
@@ -111,3 +120,42 @@ def test_a_good_answer_is_paired_with_a_bad_one_that_was_rolled_back(tmp_path: P
         [line] = lines(proxy)
     assert [pair[name][0]["content"] for name in ("preferred_output", "non_preferred_output")] == ["better", "worse"]
     assert line["messages"][1]["content"] == "better"
+
+
+def test_an_answer_that_a_person_edited_is_trained_and_preferred(proxy: Proxy) -> None:
+    said = weather_agent(proxy, "s")
+    assert proxy.client.ask("s", [*said, chat.user("And in Oslo?")], tools=[WEATHER]).status == 200
+    proxy.control.post("/api/sessions/s/steps/1/edit", {"text": "Sunny, 31 degrees."})
+    [line] = lines(proxy)
+    # What went on from the answer that was replaced is left behind.
+    assert line["messages"][-1] == {"role": "assistant", "content": "Sunny, 31 degrees."}
+    assert [message.get("weight", 1) for message in line["messages"]] == [1] * 5
+    [pair] = pairs(proxy)
+    assert [pair[name][0]["content"] for name in ("preferred_output", "non_preferred_output")] == [
+        "Sunny, 31 degrees.",
+        TOLD,
+    ]
+
+
+def test_what_a_fork_shares_is_trained_once(proxy: Proxy) -> None:
+    said = weather_agent(proxy, "s")
+    made = proxy.control.post("/api/sessions/s/fork", {"step_number": 2, "name": "t"})
+    assert made["session"]["id"] == "t"
+    for session, more in (("s", "And in Oslo?"), ("t", "And in Lima?")):
+        assert proxy.client.ask(session, [*said, chat.user(more)], tools=[WEATHER]).status == 200
+    whole = lines(proxy)
+    alone = lines(proxy, "/api/sessions/t/export")
+    weights = [[m.get("weight", 1) for m in line["messages"] if m["role"] == "assistant"] for line in (*whole, *alone)]
+    assert weights == [[1, 1, 1], [0, 0, 1], [1, 1, 1]]
+    assert [line["messages"][-2]["content"] for line in whole] == ["And in Oslo?", "And in Lima?"]
+
+
+def test_a_step_that_is_shared_is_rated_for_all_that_show_it(proxy: Proxy) -> None:
+    weather_agent(proxy, "s")
+    proxy.control.post("/api/sessions/s/fork", {"step_number": 2, "name": "t"})
+    proxy.control.post("/api/sessions/t/steps/0/rating", {"rating": "bad"})
+    assert proxy.control.post("/api/sessions/t/steps/1/labels", {"add": ["example"]})["labels"] == ["example"]
+    shown = [proxy.control.steps(session) for session in ("s", "t")]
+    assert [(steps[0]["rating"]["rating"], steps[1]["labels"]) for steps in shown] == [("bad", ["example"])] * 2
+    proxy.control.post("/api/sessions/t/steps/0/rating", {"rating": "none"})
+    assert proxy.control.steps("s")[0]["rating"] is None
