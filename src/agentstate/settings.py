@@ -618,6 +618,7 @@ def _parsed(text: str, keys: tuple[str, ...]) -> Any:
         "headers_env",
         "statuses",
         "keep_labels",
+        "redact",
     ):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text

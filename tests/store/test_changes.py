@@ -21,6 +21,8 @@ TELLS = {
     "report_divergence": changes.DIVERGED,
     "set_status": changes.SESSION,
     "roll_back": changes.SESSION,
+    "fork": changes.SESSION,
+    "edit": changes.SESSION,
     "set_labels": changes.SESSION,
     "pin": changes.SESSION,
     "unpin": changes.SESSION,

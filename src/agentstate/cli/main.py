@@ -35,7 +35,8 @@ Config = Annotated[
 Db = Annotated[str | None, typer.Option("--db", help="Journal: sqlite:///path or a path.")]
 
 # Under which the list of commands is grouped.
-RUN, SEE, DECIDE, TELL, KEEP = "Run", "See", "Decide", "People and policies", "Retention"
+RUN, SEE, DECIDE, STEER = "Run", "See", "Decide", "Go on from elsewhere"
+TELL, KEEP = "People and policies", "Retention"
 
 
 def _settings(config: Path | None, **flags: Any) -> Any:
@@ -175,6 +176,7 @@ def _add_commands() -> None:
         running,
         standing,
         stats,
+        steering,
     )  # fmt: skip
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
@@ -191,12 +193,14 @@ def _add_commands() -> None:
         app.command(look.__name__, rich_help_panel=SEE)(look)
     app.command("events", rich_help_panel=SEE)(events.events)
     app.command("export", rich_help_panel=SEE)(export.export)
-    for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
+    for command in (approvals.approvals, approvals.approve, approvals.reject, steering.edit, approvals.settle):
         app.command(command.__name__, rich_help_panel=DECIDE)(command)
-    for verb in (prune.prune, prune.delete, prune.pin, prune.unpin):
-        app.command(verb.__name__, rich_help_panel=KEEP)(verb)
+    for keep in (prune.prune, prune.delete, prune.pin, prune.unpin):
+        app.command(keep.__name__, rich_help_panel=KEEP)(keep)
     for act in (comparing.pause, comparing.resume):
         app.command(act.__name__, rich_help_panel=DECIDE)(act)
+    for verb in (steering.rollback, steering.fork, steering.branches):
+        app.command(verb.__name__, rich_help_panel=STEER)(verb)
     app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)
     app.command("audit", rich_help_panel=TELL)(authority.audit)
     app.command("label", rich_help_panel=TELL)(authority.label)

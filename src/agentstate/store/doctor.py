@@ -106,6 +106,17 @@ def _states(reader: Reader) -> Iterator[Finding]:
             "(select 1 from branch b where b.id = e.head and b.session = e.id)",
         ),
         (
+            "a branch whose parent is missing",
+            "select b.id from branch b where b.parent is not null and not exists "
+            "(select 1 from branch p where p.id = b.parent)",
+        ),
+        (
+            "an edited answer whose branch, step or body is missing",
+            "select r.step from revision r where not exists (select 1 from branch b where b.id = r.branch) "
+            "or not exists (select 1 from step s where s.id = r.step) "
+            "or not exists (select 1 from blob b where b.id = r.body)",
+        ),
+        (
             "a step that was given to nobody",
             "select s.id from step s where not exists (select 1 from served v where v.step = s.id)",
         ),

@@ -565,6 +565,14 @@ where c.step < :below group by c.step order by c.step desc limit :limit;
 -- name: ratings
 select step, verdict, note, rated_by, at from rating where session = ?;
 
+-- name: ratings_on
+select r.step, r.verdict, r.note, r.rated_by, r.at from step s join rating r on r.session = s.session and r.step = s.id
+where s.branch = :branch and s.number < :upto;
+
+-- name: step_labels_on
+select l.step, l.name from step s join step_label l on l.step = s.id where s.branch = :branch and s.number < :upto
+order by l.step, l.name;
+
 -- name: step_labels
 select l.step, l.name from step_label l join step s on s.id = l.step where s.session = ? order by l.step, l.name;
 
