@@ -241,7 +241,7 @@ class Programs(RuleBasedStateMachine):
             await self.journal.sweep_nodes(nodes[at : at + 3], kept)
         await self.journal.sweep_blobs(list(garbage_blobs(path, 5.0)))
         await self.journal.end_watch(True)
-        await self.journal.give_back()
+        await self.journal.give_back(50)
         await self.journal.fold_log()
 
     @rule()

@@ -63,8 +63,8 @@ delete from pin where session = ?;
 -- name: pinned
 select p.session, k.key, p.actor, p.reason, p.at from pin p join session k on k.id = p.session order by k.key;
 
--- name: session_sums
-select count(*), sum(a.cost) from step s join attempt a on a.step = s.id where s.session = ?;
+-- name: session_cost
+select sum(a.cost) from step s join attempt a on a.step = s.id where s.session = ?;
 
 -- name: approvals_in
 select id from approval where session = ? order by created_at, id;
