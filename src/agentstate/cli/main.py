@@ -35,7 +35,7 @@ Config = Annotated[
 Db = Annotated[str | None, typer.Option("--db", help="Journal: sqlite:///path or a path.")]
 
 # Under which the list of commands is grouped.
-RUN, SEE, DECIDE, TELL, KEEP = "Run", "See", "Decide", "People and policies", "Retention"
+RUN, SEE, DECIDE, STEER, TELL, KEEP = "Run", "See", "Decide", "Go on from elsewhere", "People and policies", "Retention"
 
 
 def _settings(config: Path | None, **flags: Any) -> Any:
@@ -151,7 +151,20 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import alerts, approvals, authority, demo, events, export, mcp, policy, prune, run, stats
+    from agentstate.cli import (
+        alerts,
+        approvals,
+        authority,
+        demo,
+        events,
+        export,
+        mcp,
+        policy,
+        prune,
+        run,
+        stats,
+        steering,
+    )
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
     app.command("demo", rich_help_panel=RUN)(demo.command)
@@ -159,10 +172,12 @@ def _add_commands() -> None:
     app.command("stats", rich_help_panel=SEE)(stats.stats)
     app.command("events", rich_help_panel=SEE)(events.events)
     app.command("export", rich_help_panel=SEE)(export.export)
-    for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
+    for command in (approvals.approvals, approvals.approve, approvals.reject, steering.edit, approvals.settle):
         app.command(command.__name__, rich_help_panel=DECIDE)(command)
-    for verb in (prune.prune, prune.delete, prune.pin, prune.unpin):
-        app.command(verb.__name__, rich_help_panel=KEEP)(verb)
+    for verb in (steering.rollback, steering.fork, steering.branches):
+        app.command(verb.__name__, rich_help_panel=STEER)(verb)
+    for keeping in (prune.prune, prune.delete, prune.pin, prune.unpin):
+        app.command(keeping.__name__, rich_help_panel=KEEP)(keeping)
     app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)
     app.command("audit", rich_help_panel=TELL)(authority.audit)
     app.command("label", rich_help_panel=TELL)(authority.label)

@@ -24,6 +24,7 @@ from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server import api_alerts, api_events, api_retention, api_stats
 from agentstate.server.api_approvals import ApprovalRoutes
 from agentstate.server.api_exports import ExportRoutes
+from agentstate.server.api_steering import SteeringRoutes
 from agentstate.server.approve_page import ApprovePage
 from agentstate.server.auth import Authority
 from agentstate.server.effects import effect_view, settled_view
@@ -51,12 +52,12 @@ class Api:
                 Route("/healthz", self._healthz, methods=["GET"]),
                 Route("/readyz", self._readyz, methods=["GET"]),
                 metrics_route(self._parts, guard),
-                *ApprovalRoutes(self._parts, guard).routes,
                 *ExportRoutes(self._parts, guard).routes,
+                *ApprovalRoutes(self._parts, guard).routes,
                 *ApprovePage(self._parts, self._links).routes,
                 *Hooks(self._parts).routes,
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
-                Route(at + "/reset", guard(self._reset, admin), methods=["POST"]),
+                *SteeringRoutes(self._parts, guard).routes,
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),
                 Route(at + "/runs", guard(self._begin_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}/end", guard(self._end_run, admin), methods=["POST"]),
@@ -111,20 +112,6 @@ class Api:
         last = str(view["steps"][-1]["step_number"]) if more else ""
         return json_answer(view, headers=next_page(request, last, limit) if more else None)
 
-    async def _reset(self, request: Request) -> Response:
-        key = request.path_params["id"]
-        number = (await body_of(request)).get("step_number")
-        if number is None or not is_small(number):
-            raise BadRequest('send {"step_number": n}: steps from n on are superseded')
-        row, effects = await self._sessions.roll_back(key, number)
-
-        def work(reader: Reader) -> dict[str, Any]:
-            standing = [effect_view(reader, effect) for effect in effects]
-            return {"session": session_view(reader, row), "standing": standing}
-
-        told = await self._guard.reading(work)
-        return json_answer({"message": f"Session {key} reset from step {number} successfully.", **told})
-
     async def _status(self, request: Request) -> Response:
         key = request.path_params["id"]
         status = (await body_of(request)).get("status")
@@ -153,7 +140,13 @@ class Api:
         key = request.path_params["id"]
 
         def work(reader: Reader) -> list[dict[str, Any]]:
-            return [effect_view(reader, effect) for effect in reader.effects(found(reader, key).id)]
+            session = found(reader, key)
+            shared = [
+                effect for branch, upto in reader.shared(session.id)
+                for effect in reader.effects(reader.session_of_branch(branch))
+                if effect.branch == branch and effect.number < upto
+            ]  # fmt: skip
+            return [effect_view(reader, effect) for effect in [*shared, *reader.effects(session.id)]]
 
         return json_answer(await self._guard.reading(work))
 

@@ -17,6 +17,7 @@ from agentstate.core.model import ApprovalKind, Shape, State
 from agentstate.dialects import registry
 from agentstate.engine.sessions import RunSummary, summary
 from agentstate.errors import AgentStateError
+from agentstate.store.branches import BranchRow, RevisionRow
 from agentstate.store.detours import AttemptRow
 from agentstate.store.ratings import RatingRow
 from agentstate.store.reader import Reader
@@ -29,6 +30,7 @@ def moment(seconds: float | None) -> str | None:
 
 def session_view(reader: Reader, row: SessionRow) -> dict[str, Any]:
     steps, failed, cost, run_count = reader.session_totals(row.id)
+    fork = reader.fork_of(row.id)
     return {
         "id": row.key,
         "status": row.status.value,
@@ -38,6 +40,7 @@ def session_view(reader: Reader, row: SessionRow) -> dict[str, Any]:
         "failed_steps": failed,
         "runs": run_count,
         "cost": cost,
+        "forked_from": None if fork is None else _origin(reader, fork),
         "note": json.loads(row.note) if row.note.startswith("{") else row.note or None,
         "rating": rating_view(reader.ratings(row.id).get(0)),
         "labels": list(reader.labels(row.id)),
@@ -47,6 +50,13 @@ def session_view(reader: Reader, row: SessionRow) -> dict[str, Any]:
 def rating_view(row: RatingRow | None) -> dict[str, Any] | None:
     """What a person said of a session or step; ``None``: nobody said anything."""
     return None if row is None else {"rating": row.verdict, "note": row.note, "by": row.by, "at": moment(row.at)}
+
+
+def _origin(reader: Reader, fork: BranchRow) -> dict[str, Any]:
+    """What a session shares: the steps of another one below a number."""
+    parent = fork.branch.parent
+    source = reader.session_of(reader.session_of_branch(parent)) if parent is not None else None
+    return {"session": source.key if source is not None else None, "branch": parent, "step_number": fork.branch.upto}
 
 
 def run_view(found: RunSummary) -> dict[str, Any]:
@@ -73,8 +83,12 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
     """The session, a page of its steps with their bodies, and its runs."""
     runs = reader.runs(row.id, 1000)
     names = {run.id: run.name for run in runs}
-    shown = dict(reader.shown(row))
-    steps = reader.steps(row.id, start=start, limit=limit)
+    lineage = reader.shown(row)
+    shown = dict(lineage)
+    edits = reader.revisions(lineage)
+    steps = reader.all_steps(row.id, start, limit)
+    names |= reader.run_names({step.run for step in steps} - names.keys())
+    own = {key for key, branch in reader.branches(row.id).items() if branch.session == row.id}
     last_given = reader.last_given(row.id)
     ratings, labels = reader.ratings(row.id), reader.step_labels(row.id)
     calls: dict[int, list[dict[str, Any]]] = {}
@@ -94,6 +108,8 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
         "session": session_view(reader, row),
         "steps": [
             step_view(reader, step, names, shown, served.get(step.id, []))
+            | {"shared": step.branch not in own, "edited": None}
+            | (edited_view(reader, edits[step.id]) if step.id in edits else {})
             | {
                 "deaths": last_given.get(step.id, 0),
                 "calls": calls.get(step.id, []),
@@ -205,6 +221,14 @@ def step_view(
     except AgentStateError as error:
         view["error"] = str(error)
     return view
+
+
+def edited_view(reader: Reader, edit: RevisionRow) -> dict[str, Any]:
+    """What is another in a step whose answer a person edited: the answer as agents are given it, and who did it. The
+    recorded one is among its versions."""
+    said = {"made_by": edit.made_by, "reason": edit.reason or None, "created_at": moment(edit.made_at)}
+    told = {**said, "branch": edit.branch, "changed": json.loads(edit.changed)}
+    return {"edited": told, "response": reader.blob(edit.body).decode("utf-8", "replace")}
 
 
 def _text(answer: AnswerRow) -> str:

@@ -265,6 +265,9 @@ def _doom(conn: sqlite3.Connection, counters: Counters, found: Stands, actor: st
     _raise_ceiling(conn, "branch")
     conn.execute(_SQL["doom"], {"session": found.id, "key": found.key, "now": now})
     conn.execute(_SQL["end_runs"], (found.id,))
+    branches = [row[0] for row in conn.execute(_SQL["branches_in"], (found.id,))]
+    for table, column in references.OF_BRANCHES:
+        conn.execute(references.dropping(table, column), {"ids": json.dumps(branches)})
     for table, column in references.OF_SESSIONS:
         conn.execute(references.dropping(table, column), {"ids": json.dumps([found.id])})
     conn.execute("delete from outbox where session = ?", (found.key,))
