@@ -32,7 +32,9 @@ OF_PRUNING = (
 )
 # Which write of that name kills: of those made more than once, not the first.
 COUNT = {"drop_steps": 2, "sweep_nodes": 2, "sweep_blobs": 2}
-WHEN = pytest.mark.parametrize("when", ["before", "inside", "after"])
+# Those that delete are also killed at when all is done but the commit.
+_INSIDE = ("doom_session", "drop_steps", "forget_session", "drop_superseded", "sweep_nodes", "sweep_blobs")
+CASES = [(name, when) for name in OF_PRUNING for when in ("before", "after")] + [(name, "inside") for name in _INSIDE]
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -54,8 +56,7 @@ def left(proxy: Proxy) -> list[int]:
         conn.close()
 
 
-@WHEN
-@pytest.mark.parametrize("name", OF_PRUNING)
+@pytest.mark.parametrize(("name", "when"), CASES)
 def test_proxy_killed_at_a_write_of_pruning_finishes_it_at_the_next_start(tmp_path: Path, name: str, when: str) -> None:
     killed = command(name, COUNT.get(name, 1), when)
     with Upstream() as upstream, Proxy(tmp_path, upstream.url, command=killed) as proxy:

@@ -24,8 +24,16 @@ def facts() -> dict[str, bool]:
     """Each named write of the journal, and whether it is on disk before its caller goes on."""
     found: dict[str, bool] = {}
     files = (
-        "journal.py", "deciding.py", "outgoing.py", "effects.py", "detouring.py", "pausing.py", "ratings.py", "steering.py",
-    )  # fmt: skip
+        "journal.py",
+        "deciding.py",
+        "outgoing.py",
+        "effects.py",
+        "detouring.py",
+        "pausing.py",
+        "ratings.py",
+        "pruning.py",
+        "steering.py",
+    )
     parts = [ast.parse((SRC / "store" / name).read_text("utf-8")) for name in files]
     for node in (node for part in parts for node in ast.walk(part)):
         if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):

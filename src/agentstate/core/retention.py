@@ -83,7 +83,8 @@ class Rules(NamedTuple):
 
 class Stands(NamedTuple):
     """What is known of a session. Times are seconds since the epoch; ``pending``, ``doubts``, ``messages``: how many;
-    ``raised``: it raised today's budget; ``in_use``: as far as the serving process knows."""
+    ``raised``: it raised today's budget; ``in_use``: as far as the serving process knows; ``cost``: what is known of
+    it, USD, where somebody asked."""
 
     id: int
     key: str
@@ -98,6 +99,7 @@ class Stands(NamedTuple):
     messages: int = 0
     raised: bool = False
     in_use: bool = False
+    cost: float = 0.0
 
 
 class Fate(NamedTuple):

@@ -23,6 +23,7 @@ from agentstate.settings import Settings
 from agentstate.store.pruning import Batch, Doomed
 from agentstate.store.pruning_reader import Left, Pinned, Size, garbage_blobs, garbage_nodes
 from agentstate.store.reader import Reader
+from agentstate.store.wal import fold_aside
 
 if TYPE_CHECKING:
     from agentstate.engine.core import Parts
@@ -273,13 +274,14 @@ class Retention:
         """The session is gone from here on, or what keeps it. From the look at what is under way until it is gone
         nobody gets hold of it: whoever asks for it waits for the next one of its id."""
         parts = self._parts
+        cost = await self._reading(lambda reader: reader.cost_of(session.id))
         talking = any(parts.floating.talking(row.id) for row in parts.journal.facts.all_runs(session.id))
         open_ = session.key in parts.presence.open_sessions()
         if talking or open_ or session.id in alive or session.id in self._busy():
             return Why.IN_USE
         parts.journal.facts.doom(session.id, session.key)
         try:
-            return await parts.journal.doom_session(session, actor, why, at_most)
+            return await parts.journal.doom_session(session._replace(cost=cost), actor, why, at_most)
         finally:
             parts.journal.facts.settled(session.key)
 
@@ -326,6 +328,8 @@ class Retention:
         free = (await self._reading(Reader.size)).free
         self.working = Working("space", 0, free)
         await self._until_none(self._parts.journal.give_back)
+        # Most of the log is moved beside the writer: what is left for it to wait for is little.
+        await asyncio.to_thread(fold_aside, self._parts.journal.path, self._parts.settings.store.busy_s)
         await self._parts.journal.fold_log()
         return await self._reading(Reader.size)
 

@@ -32,7 +32,6 @@ _WRITE = named("write.sql")
 GARBAGE = "garbage"  # in meta: since when there may be contents that nothing refers to
 # A write that says it is so large is never made by the event loop itself.
 _FOR_THE_THREAD = 1 << 30
-PAGES = 64  # that one write gives back to the file system at most
 
 
 class Doomed(NamedTuple):
@@ -111,7 +110,7 @@ class Pruning:
                 kept = Why.FORKED
             if kept is None and at_most is not None and now.used_at > at_most:
                 kept = Why.USED_SINCE
-            return kept or _doom(conn, self._counters, now, actor, why)
+            return kept or _doom(conn, self._counters, now._replace(cost=found.cost), actor, why)
 
         return await self._write("doom_session", work, True, None, _FOR_THE_THREAD)
 
@@ -220,12 +219,13 @@ class Pruning:
 
         return await self._write("sweep_blobs", _timed(work), False, None, _FOR_THE_THREAD)
 
-    async def give_back(self, pages: int = PAGES) -> Batch:
+    async def give_back(self, pages: int) -> Batch:
         """Free pages go back to the file system; none: there are none, or the file was made without that."""
 
         def work(conn: sqlite3.Connection) -> int:
             [before] = conn.execute("pragma freelist_count").fetchone()
-            conn.execute(f"pragma incremental_vacuum({int(pages)})").fetchall()
+            for _ in range(min(pages, before)):  # one a call: of more, the driver takes only the first step
+                conn.execute("pragma incremental_vacuum(1)")
             [after] = conn.execute("pragma freelist_count").fetchone()
             return int(before - after)
 
@@ -256,9 +256,8 @@ def forks_of(conn: sqlite3.Connection, session: int) -> list[str]:
 def _doom(conn: sqlite3.Connection, counters: Counters, found: Stands, actor: str, why: Why) -> Doomed:
     now = clock.now()
     approvals = [row[0] for row in conn.execute(_SQL["approvals_in"], (found.id,))]
-    [steps, cost] = conn.execute(_SQL["session_sums"], (found.id,)).fetchone()
     detail = {
-        "why": why.value, "steps": found.steps, "attempts": steps, "cost": cost or 0.0, "labels": list(found.labels),
+        "why": why.value, "steps": found.steps, "cost": found.cost, "labels": list(found.labels),
         "status": found.status, "created_at": found.created_at, "used_at": found.used_at, "approvals": approvals,
     }  # fmt: skip
     _note_garbage(conn)
@@ -266,6 +265,9 @@ def _doom(conn: sqlite3.Connection, counters: Counters, found: Stands, actor: st
     _raise_ceiling(conn, "branch")
     conn.execute(_SQL["doom"], {"session": found.id, "key": found.key, "now": now})
     conn.execute(_SQL["end_runs"], (found.id,))
+    branches = [row[0] for row in conn.execute(_SQL["branches_in"], (found.id,))]
+    for table, column in references.OF_BRANCHES:
+        conn.execute(references.dropping(table, column), {"ids": json.dumps(branches)})
     for table, column in references.OF_SESSIONS:
         conn.execute(references.dropping(table, column), {"ids": json.dumps([found.id])})
     conn.execute("delete from outbox where session = ?", (found.key,))
@@ -275,7 +277,7 @@ def _doom(conn: sqlite3.Connection, counters: Counters, found: Stands, actor: st
     changed(conn, changes.SESSION, subject=found.key, state="deleted")
     decisions.audit(conn, actor, "session.pruned", found.key, detail)
     counters.gone(found.id)
-    return Doomed(found.id, found.key, found.steps, cost or 0.0)
+    return Doomed(found.id, found.key, found.steps, found.cost)
 
 
 def _drop(conn: sqlite3.Connection, steps: Sequence[int], session: int) -> int:

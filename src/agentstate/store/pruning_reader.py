@@ -81,6 +81,12 @@ class PruningReader:
         with errors(self.path):
             return stands(self._conn, session)
 
+    def cost_of(self, session: int) -> float:
+        """What is known of what a session cost, USD."""
+        with errors(self.path):
+            [cost] = self._conn.execute(_SQL["session_cost"], (session,)).fetchone()
+            return float(cost or 0.0)
+
     def forks(self) -> dict[int, list[int]]:
         """By session, those whose branches begin on one of its own."""
         found: dict[int, list[int]] = {}

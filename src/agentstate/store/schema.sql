@@ -441,7 +441,6 @@ create table effect (                              -- a tool call that is made u
 ) strict;
 create unique index effect_leave on effect (leave) where leave is not null;
 
-
 create table pin (                                 -- sessions that are kept, whatever the rules of retention say
     session     integer primary key references session (id),
     actor       text    not null,

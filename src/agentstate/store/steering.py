@@ -109,6 +109,7 @@ class Steering(Outgoing):
         def work(conn: sqlite3.Connection) -> int:
             if conn.execute("select 1 from session where key = ?", (key,)).fetchone():
                 raise Conflict(f"there is a session {key!r} already; give the fork another name")
+            transactions.session_now(conn, source.id)
             now = clock.now()
             made = conn.execute(_SQL["add_session"], {"key": key, "now": now}).lastrowid or 0
             conn.execute(_SQL["set_numbers"], {"session": made, "steps": step_number, "source": source.id})
@@ -169,6 +170,7 @@ class Steering(Outgoing):
 
 
 def _checked_head(conn: sqlite3.Connection, session: SessionRow) -> int:
+    transactions.session_now(conn, session.id)
     head = int(conn.execute("select head from session where id = ?", (session.id,)).fetchone()[0])
     if head != session.head:
         raise Conflict("the session was rolled back by someone else meanwhile; look at it again")

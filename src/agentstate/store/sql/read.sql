@@ -380,7 +380,7 @@ select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.p
                 else '' end as name,
        sum(g.times), sum(a.cost * g.times), sum(case when s.state = 'completed' and a.cost is null then g.times end)
 from given g join step s on s.id = g.step join attempt a on a.step = s.id and a.n = s.attempts
-join run r on r.id = g.run join session k on k.id = r.session
+join run r on r.id = g.run left join session k on k.id = r.session
 left join label l on :by = 'label' and l.session = k.id
 where g.times > 0 and (:session = '' or k.key = :session)
 group by 1 order by 1;
