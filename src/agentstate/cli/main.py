@@ -151,12 +151,13 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import alerts, approvals, authority, comparing, demo, mcp, policy, run, stats
+    from agentstate.cli import alerts, approvals, authority, comparing, demo, diff, mcp, policy, run, stats
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
     app.command("demo", rich_help_panel=RUN)(demo.command)
     app.command("mcp", rich_help_panel=RUN)(mcp.command)
     app.command("stats", rich_help_panel=SEE)(stats.stats)
+    app.command("diff", rich_help_panel=SEE)(diff.diff)
     for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
         app.command(command.__name__, rich_help_panel=DECIDE)(command)
     for verb in (comparing.pause, comparing.resume):

@@ -19,6 +19,7 @@ from agentstate.core.divergence import Unread
 from agentstate.core.model import Deletion, Entry, Release, RunState, SessionStatus, State
 from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
+from agentstate.store.comparing_reader import ComparingReader
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
 from agentstate.store.outbox_reader import OutboxReader
@@ -29,7 +30,7 @@ from agentstate.store.stats_reader import StatsReader
 Lineage = Sequence[tuple[int, int]]
 
 
-class Reader(EffectReader, OutboxReader, DetourReader, StatsReader):
+class Reader(EffectReader, OutboxReader, DetourReader, StatsReader, ComparingReader):
     """One read connection; use it in one thread at a time.
 
     ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is
