@@ -21,6 +21,7 @@ from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
 from agentstate.store.branches import BranchReader
 from agentstate.store.change_reader import ChangeReader
+from agentstate.store.comparing_reader import ComparingReader
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
 from agentstate.store.outbox_reader import OutboxReader
@@ -37,7 +38,7 @@ Lineage = Sequence[tuple[int, int]]
 
 class Reader(
     EffectReader, OutboxReader, DetourReader, StatsReader, StandingReader, RatingReader, ChangeReader, PruningReader,
-    OverviewReader, BranchReader,
+    OverviewReader, ComparingReader, BranchReader,
 ):  # fmt: skip
     """One read connection; use it in one thread at a time.
 
