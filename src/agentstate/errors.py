@@ -104,7 +104,10 @@ class Refused(AgentStateError):
 
 
 class SessionPaused(Refused):
+    """``waited``: the request has waited for the end of the pause as long as it may, and is not to wait again."""
+
     code = "session_paused"
+    waited = False
 
 
 class BudgetExceeded(Refused):

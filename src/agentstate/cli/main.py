@@ -117,13 +117,20 @@ def sessions(
         Literal["RUNNING", "PAUSED", "FAILED", "COMPLETED"] | None,
         typer.Option(case_sensitive=False, help="Only RUNNING, PAUSED, FAILED or COMPLETED ones."),
     ] = None,
+    q: Annotated[str, typer.Option("--search", help="Only those with this in their id, a label or a model.")] = "",
+    model: Annotated[str, typer.Option(help="Only those that asked this model, or were answered by it.")] = "",
+    label: Annotated[str, typer.Option(help="Only those with this label.")] = "",
+    since: Annotated[str, typer.Option(help="Changed since: 2026-01-31, a time in ISO 8601, or 90min, 24h, 7d.")] = "",
+    until: Annotated[str, typer.Option(help="Changed until; a day counts as a whole.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="How many, latest change first.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
     """List the sessions of the journal."""
     from agentstate.cli import show as shown
+    from agentstate.engine.overview import wanted
 
-    shown.sessions(_settings(config, store__url=db), status or "", limit, as_json)
+    asked = wanted(q=q, status=status or "", model=model, label=label, since=since, until=until)
+    shown.sessions(_settings(config, store__url=db), asked, limit, as_json)
 
 
 @app.command(rich_help_panel=SEE)
@@ -152,20 +159,8 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import (
-        alerts,
-        approvals,
-        authority,
-        dashboard,
-        demo,
-        events,
-        export,
-        mcp,
-        policy,
-        prune,
-        run,
-        running,
-        stats,
+    from agentstate.cli import (  # noqa: I001 - a list
+        alerts, approvals, authority, comparing, dashboard, demo, events, export, mcp, policy, prune, run, running, stats,
     )  # fmt: skip
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
@@ -183,6 +178,8 @@ def _add_commands() -> None:
         app.command(command.__name__, rich_help_panel=DECIDE)(command)
     for verb in (prune.prune, prune.delete, prune.pin, prune.unpin):
         app.command(verb.__name__, rich_help_panel=KEEP)(verb)
+    for act in (comparing.pause, comparing.resume):
+        app.command(act.__name__, rich_help_panel=DECIDE)(act)
     app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)
     app.command("audit", rich_help_panel=TELL)(authority.audit)
     app.command("label", rich_help_panel=TELL)(authority.label)

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 from agentstate.dashboard.frame import ROOT
 from agentstate.dashboard.rendering import query
-from agentstate.engine.overview import Item, Overview, wanted
+from agentstate.engine.overview import FILTERS, Item, Overview, wanted
 from agentstate.engine.sessions import found
 from agentstate.errors import NotFound
 from agentstate.store.overview_reader import SESSION_STATES, Tick, Wanted
 from agentstate.store.reader import Reader
 
 PAGE = 50
-FILTERS = ("q", "state", "model", "label", "since", "until", "status")
 _MOST_LABELS = 50
 
 
@@ -121,3 +120,11 @@ def tick_name(tick: Tick) -> str:
     if tick.state == "in_flight":
         return "live"
     return "replayed" if tick.replayed else "paid"
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """Sessions that are to be deleted, once somebody has said so twice. ``back``: the list that they were ticked on."""
+
+    sessions: tuple[str, ...]
+    back: str

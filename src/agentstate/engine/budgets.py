@@ -78,6 +78,7 @@ class Budgets:
                 plan = plan._replace(patient=False)
             else:
                 await self._settled(left)
+                self._parts.pauses.check(job.place.session)
 
     async def send(self, job: Job) -> Begun | Ruling:
         """Send a question that was held, if the budgets let it now; else what stands in its way."""

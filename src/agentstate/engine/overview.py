@@ -23,6 +23,7 @@ from agentstate.store.stats_reader import UNTIL_EVER, Sent, Spared
 
 RECENT_S = 60.0  # an open run that changed within that is at work, even between two calls
 MOST_TICKS = 60
+FILTERS = ("q", "state", "status", "model", "label", "since", "until")
 _MOST_SUMS = 5000  # sessions whose sums are remembered; about 2 MB
 _SPAN = re.compile(r"(\d{1,6})(min|h|d)")
 _UNIT_S = {"min": 60, "h": 3600, "d": 86400}
@@ -82,6 +83,13 @@ def _time(text: str, what: str, later: int = 0) -> float:
         ) from None
 
 
+def rows(
+    reader: Reader, asked: Wanted, limit: int, after: SessionRow | None = None, live: tuple[int, ...] = ()
+) -> list[Listed]:
+    """Latest change first; ``after``: the last row of the page before; ``live``: the sessions with a call in flight."""
+    return reader.overview(asked, live, clock.now() - RECENT_S, limit, after)
+
+
 class Overview:
     """Lists sessions. Use it in threads with a ``Reader`` of their own."""
 
@@ -95,8 +103,8 @@ class Overview:
         return tuple({live.session for live in tuple(self._parts.floating.live.values())})
 
     def rows(self, reader: Reader, asked: Wanted, limit: int, after: SessionRow | None = None) -> list[Listed]:
-        """Latest change first; ``after``: the last row of the page before."""
-        return reader.overview(asked, self.live(), clock.now() - RECENT_S, limit, after)
+        """See ``rows``, with what this process knows to be in flight."""
+        return rows(reader, asked, limit, after, self.live())
 
     def counts(self, reader: Reader) -> tuple[int, int]:
         """(sessions at work, approvals that wait)."""

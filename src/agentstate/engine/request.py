@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from agentstate.core.model import Match, Outcome, ReplayMode
+from agentstate.engine.pausing import Rest
 from agentstate.engine.presence import Connection
 from agentstate.engine.recording import Recording
 from agentstate.providers.client import Headers
@@ -59,6 +60,7 @@ class Answer:
     what is done to the whole, where it is given in another shape than it was recorded; ``ours``: our own headers.
     ``told``: what they say, where the answer counts as one; ``saved``: what the provider was paid for it when it was
     recorded, in USD, ``None``: not known; ``waited_s``: of a whole live answer, how long the provider took, in seconds.
+    ``rest``: given, this is no answer yet: the session is paused, and the request waits.
 
     ``close(delivered)`` must be called once, when the last byte is out or the reader is gone.
     """
@@ -75,6 +77,7 @@ class Answer:
     told: Told | None = None
     saved: float | None = None
     waited_s: float = 0.0
+    rest: Rest | None = None
 
 
 class Told(NamedTuple):

@@ -19,9 +19,10 @@ from agentstate.core.approval import Role
 from agentstate.engine.core import Parts
 from agentstate.engine.doubts import settle
 from agentstate.engine.links import Links
+from agentstate.engine.overview import FILTERS, Overview, wanted
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import api_alerts, api_events, api_retention, api_running, api_stats
+from agentstate.server import api_alerts, api_comparing, api_events, api_retention, api_running, api_stats
 from agentstate.server.api_approvals import ApprovalRoutes
 from agentstate.server.api_exports import ExportRoutes
 from agentstate.server.approve_page import ApprovePage
@@ -44,6 +45,7 @@ class Api:
         self._logins = logins or Logins(token, data_folder(), parts.settings.dashboard.login_expires_s)
         self.guard = self._guard = Guard(parts, Authority(token, parts.settings), self._logins)
         self._sessions = Sessions(parts)
+        self._overview = Overview(parts)
         self._links = Links(data_folder(), parts.settings.approvals.link_expires_s)
 
     def app(self) -> Starlette:
@@ -61,6 +63,7 @@ class Api:
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
                 Route(at + "/reset", guard(self._reset, admin), methods=["POST"]),
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),
+                *api_comparing.routes(self._parts, guard),
                 Route(at + "/runs", guard(self._begin_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}/end", guard(self._end_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}", guard(self._run), methods=["GET"]),
@@ -95,12 +98,11 @@ class Api:
     async def _list(self, request: Request) -> Response:
         limit = whole(request, "limit", 100, 1, 1000)
         after = request.query_params.get("after", "")
-        status = request.query_params.get("status", "").upper()
+        asked = wanted(**{name: request.query_params.get(name, "") for name in FILTERS})
 
         def work(reader: Reader) -> tuple[list[dict[str, Any]], bool]:
-            last = found(reader, after) if after else None
-            rows = reader.sessions(limit + 1, last, status)
-            return [session_view(reader, row) for row in rows[:limit]], len(rows) > limit
+            rows = self._overview.rows(reader, asked, limit + 1, found(reader, after) if after else None)
+            return [session_view(reader, listed.row) for listed in rows[:limit]], len(rows) > limit
 
         page, more = await self._guard.reading(work)
         return json_answer(page, headers=next_page(request, page[-1]["id"], limit) if more else None)
@@ -138,7 +140,7 @@ class Api:
         status = (await body_of(request)).get("status")
         if not isinstance(status, str):
             raise BadRequest('send {"status": "RUNNING"}, or PAUSED, FAILED, COMPLETED')
-        row = await self._sessions.set_status(key, status)
+        row = await self._sessions.set_status(key, status, person_of(request))
         view = await self._guard.reading(lambda reader: session_view(reader, row))
         return json_answer({"message": f"Session {key} status updated to {row.status.value}.", "session": view})
 

@@ -120,6 +120,7 @@ class Pages:
 
         async def html(request: Request) -> Response:
             visit: Visit | None = None
+            request.state.after = self.parts.events.last  # what happens from here on, the page may not show
             try:
                 visit = await self.who(request, least)
                 return await self._shown(request, visit, await show(request, visit))
@@ -195,7 +196,8 @@ class Pages:
         frame = Frame(
             shown.title, shown.active, shown.crumbs, visit.person, visit.csrf, _path(request), strip, look_of(request),
             __version__, assets_path(), f"{request.url.scheme}://{request.url.netloc}", said,
-            error.message if error is not None else "", "", fields,
+            error.message if error is not None else "",
+            getattr(request.state, "after", self.parts.events.last), fields,
         )  # fmt: skip
         fragment = request.query_params.get("fragment", "")
         template = shown.fragments.get(fragment, "") if fragment else shown.template

@@ -31,6 +31,7 @@ from agentstate.store.detouring import Detouring
 from agentstate.store.effects import Effects
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
+from agentstate.store.pausing import Pausing, go_on
 from agentstate.store.pruning import Pruning
 from agentstate.store.ratings import Rating
 from agentstate.store.reader import Reader
@@ -52,7 +53,7 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal(Effects, Deciding, Detouring, Rating, Pruning):
+class Journal(Effects, Deciding, Detouring, Rating, Pruning, Pausing):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:
@@ -222,7 +223,7 @@ class Journal(Effects, Deciding, Detouring, Rating, Pruning):
                 row = conn.execute(self.read.sql["opening_after"], values).fetchone()
                 opening = row[0] if row else opening
             made = transactions.new_branch(conn, session.id, head, step_number, "rollback", opening, now)
-            decisions.set_status(conn, session.id, SessionStatus.RUNNING, "", ())
+            go_on(conn, session.id, now)
             decisions.supersede(conn, session.id, step_number)
             return made
 

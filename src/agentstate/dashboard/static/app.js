@@ -76,7 +76,17 @@ document.addEventListener("click", async (event) => {
 document.addEventListener("change", (event) => {
   const form = event.target.closest("form[data-auto]");
   if (form) form.requestSubmit();
+  if (event.target.form?.querySelector("[data-count]")) counted(event.target.form);
 });
+
+// How many rows are ticked, and what may be done to so many.
+function counted(form) {
+  const ticked = [...form.elements].filter((one) => one.type === "checkbox" && one.checked).length;
+  form.querySelector("[data-count]").textContent = `${ticked} selected`;
+  for (const button of form.querySelectorAll("[data-exactly]")) {
+    button.disabled = ticked !== Number(button.dataset.exactly);
+  }
+}
 
 dress(document);
 retime();

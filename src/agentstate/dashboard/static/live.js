@@ -6,6 +6,7 @@ const main = document.getElementById("main");
 const light = document.getElementById("link-state");
 const words = document.getElementById("link-words");
 const waiting = new Map();
+let after = document.querySelector("meta[name=after]").content; // the newest event that this page knows of
 const fresh = new Set();
 
 function say(state, text) {
@@ -96,10 +97,14 @@ function heard(change) {
 }
 
 function listen() {
-  const source = new EventSource("/api/events");
+  const source = new EventSource(`/api/events?after=${encodeURIComponent(after)}`);
   source.addEventListener("open", () => say("on", "Live"));
-  source.addEventListener("change", (event) => heard(JSON.parse(event.data)));
-  source.addEventListener("resync", () => {
+  source.addEventListener("change", (event) => {
+    after = event.lastEventId || after;
+    heard(JSON.parse(event.data));
+  });
+  source.addEventListener("resync", (event) => {
+    after = event.lastEventId || after;
     soon("strip", strip);
     document.dispatchEvent(new CustomEvent("resync"));
     if (main.dataset.liveFragment) soon("part", part);
