@@ -160,7 +160,8 @@ def _add_commands() -> None:
     if sys.argv[1:2] == ["serve"]:
         return
     from agentstate.cli import (  # noqa: I001 - a list
-        alerts, approvals, authority, comparing, dashboard, demo, events, export, mcp, policy, prune, run, running, stats,
+        alerts, approvals, authority, comparing, dashboard, demo, events, export, mcp, policy, prune, run, running,
+        stats,
     )  # fmt: skip
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
