@@ -22,6 +22,7 @@ from agentstate.store import bodies
 from agentstate.store.change_reader import ChangeReader
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
+from agentstate.store.journal_reader import JournalReader
 from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.overview_reader import OverviewReader
 from agentstate.store.pruning_reader import PruningReader
@@ -36,7 +37,7 @@ Lineage = Sequence[tuple[int, int]]
 
 class Reader(
     EffectReader, OutboxReader, DetourReader, StatsReader, StandingReader, RatingReader, ChangeReader, PruningReader,
-    OverviewReader,
+    OverviewReader, JournalReader,
 ):  # fmt: skip
     """One read connection; use it in one thread at a time.
 
