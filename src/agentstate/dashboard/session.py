@@ -76,6 +76,11 @@ class SessionPage:
     start: int | None
     step: StepPanel | None
 
+    def json(self, **change: str | int | bool | None) -> str:
+        """The address of this page's context as JSON."""
+        path, _, query = self.at(**change).partition("?")
+        return f"{path}.json" + (f"?{query}" if query else "")
+
     def at(self, **change: str | int | bool | None) -> str:
         """The address of this page with something else chosen: a step, a tab, a filter, where it begins."""
         asked: dict[str, str | int | bool | None] = {
@@ -177,4 +182,6 @@ def _retired(parts: Parts, model: str) -> Banner | None:
     if left > _RETIRES_S:
         return None
     said = f"was shut down on {ends}" if left <= 0 else f"is shut down on {ends}"
-    return Banner("failed" if left <= 0 else "diverged", f"{model} {said} by its vendor.", ROOT + "/providers", "Routes")
+    return Banner(
+        "failed" if left <= 0 else "diverged", f"{model} {said} by its vendor.", ROOT + "/providers", "Routes"
+    )

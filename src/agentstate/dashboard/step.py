@@ -90,8 +90,8 @@ class StepPanel:
     """``tab``: which of ``TABS`` is filled; ``queued``: seconds from the request to the first attempt; ``latency``:
     from the last attempt's start to its end; ``growing``: it is in flight, ``gone``: and nobody reads it any more;
     ``tool``: what a tool's step is about; ``given``, ``received``: the answer as agents are given it, and as it came
-    where that is something else; ``curl``: the request as a command line, without keys, for the address ``{address}``;
-    ``previous``, ``next``: steps beside it."""
+    where that is something else; ``curl``: the request as a command line, without keys; ``previous``, ``next``: steps
+    beside it."""
 
     number: int
     tab: str
@@ -153,6 +153,7 @@ class _Panel:
 
     def __init__(self, reader: Reader, parts: Parts, session: SessionRow, step: StepRow, tab: str, whole: bool) -> None:
         self._reader, self._session, self._step, self._tab, self._whole = reader, session, step, tab, whole
+        self._address = parts.delivery.address
         live = parts.floating.live.get(step.id)
         self._recording: Recording | None = live.recording if live is not None else None
         self._sent = self._recording.so_far() if self._recording is not None else b""
@@ -276,7 +277,7 @@ class _Panel:
         if len(body) > _MOST_CURL:
             return ""
         keys = _KEYS.get(self._step.dialect, _OPENAI_KEY)
-        base = "{address}/" if self._step.dialect == "ollama_chat" else "{address}/v1/"
+        base = self._address + ("/" if self._step.dialect == "ollama_chat" else "/v1/")
         headers = "".join(f' \\\n  -H "{header}"' for header in ("content-type: application/json", *keys))
         data = shlex.quote(body.decode("utf-8", "replace"))
         return f'curl -X {method} "{base}{path}"{headers} \\\n  --data-binary {data}'

@@ -7,10 +7,13 @@ Invariant: each content of a session is read once in a search, however many step
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from agentstate.store.rows import AnswerRow, StepRow
+
+_ANSWERED = re.compile(rb'"(?:role"\s*:\s*"(?:assistant|model)|type"\s*:\s*"function_call)"')
 
 
 class Forward(NamedTuple):
@@ -93,13 +96,15 @@ class JournalReader:
             json.dumps(wanted, ensure_ascii=False)[1:-1].encode(),
         }
         seen: set[int] = set()
+        said = False  # by the answer before: then the message that repeats it says nothing new
         for step in steps:
-            if any(_holds(body, needles) for body in self._new_of(step, seen)):
+            asked = [body for body in self._new_of(step, seen) if _holds(body, needles)]
+            new = [body for body in asked if not (said and _ANSWERED.search(body))]
+            said = step.has_body and _holds(self.answer(step.id).body, needles)
+            if said or new:
                 yield step.number
 
     def _new_of(self, step: StepRow, seen: set[int]) -> Iterator[bytes]:
-        if step.has_body:
-            yield self.answer(step.id).body
         node = self._one("node_of", (step.id,))[0]
         while node is not None and node not in seen:
             seen.add(node)
