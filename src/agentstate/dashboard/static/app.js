@@ -81,7 +81,7 @@ document.addEventListener("click", async (event) => {
 });
 
 document.addEventListener("change", (event) => {
-  const form = event.target.closest("form[data-auto]");
+  const form = event.target.closest?.("form[data-auto]");
   if (form) form.requestSubmit();
   if (event.target.form?.querySelector("[data-count]")) counted(event.target.form);
 });
