@@ -21,6 +21,7 @@ from agentstate.dashboard.rendering import assets, assets_path, render
 from agentstate.engine.core import Parts
 from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server import (
+    dashboard_approvals,
     dashboard_datasets,
     dashboard_providers,
     dashboard_retention,
@@ -68,6 +69,7 @@ class Dashboard:
                 *dashboard_datasets.routes(pages),
                 *dashboard_retention.routes(pages),
                 *dashboard_settings.routes(pages),
+                *dashboard_approvals.routes(pages),
                 Route("/{rest:path}", self._unknown),
             ],
             exception_handlers={HTTPException: self._wrong, Exception: self._broken},
