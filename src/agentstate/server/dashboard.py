@@ -22,7 +22,9 @@ from agentstate.engine.core import Parts
 from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server import (
     dashboard_approvals,
+    dashboard_datasets,
     dashboard_providers,
+    dashboard_retention,
     dashboard_session,
     dashboard_sessions,
     dashboard_settings,
@@ -64,6 +66,8 @@ class Dashboard:
                 *dashboard_session.routes(pages),
                 *dashboard_providers.routes(pages),
                 *dashboard_spend.routes(pages),
+                *dashboard_datasets.routes(pages),
+                *dashboard_retention.routes(pages),
                 *dashboard_settings.routes(pages),
                 *dashboard_approvals.routes(pages),
                 Route("/{rest:path}", self._unknown),
