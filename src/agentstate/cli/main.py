@@ -162,6 +162,7 @@ def _add_commands() -> None:
         app.command(command.__name__, rich_help_panel=DECIDE)(command)
     for verb in (comparing.pause, comparing.resume):
         app.command(verb.__name__, rich_help_panel=DECIDE)(verb)
+    app.command("try", rich_help_panel=DECIDE)(comparing.attempt)
     app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)
     app.command("audit", rich_help_panel=TELL)(authority.audit)
     app.command("label", rich_help_panel=TELL)(authority.label)

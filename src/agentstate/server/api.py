@@ -21,8 +21,9 @@ from agentstate.engine.doubts import settle
 from agentstate.engine.links import Links
 from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import api_alerts, api_comparing, api_stats
+from agentstate.server import api_alerts, api_stats
 from agentstate.server.api_approvals import ApprovalRoutes
+from agentstate.server.api_comparing import ComparingRoutes
 from agentstate.server.approve_page import ApprovePage
 from agentstate.server.auth import Authority
 from agentstate.server.effects import effect_view, settled_view
@@ -56,7 +57,7 @@ class Api:
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
                 Route(at + "/reset", guard(self._reset, admin), methods=["POST"]),
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),
-                *api_comparing.routes(self._parts, guard),
+                *ComparingRoutes(self._parts, guard).routes,
                 Route(at + "/runs", guard(self._begin_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}/end", guard(self._end_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}", guard(self._run), methods=["GET"]),
