@@ -76,8 +76,8 @@ class Trials:
         if not model.strip():
             raise BadRequest('say which model: {"model": "gpt-4o"}, or {"model": "anthropic/claude-sonnet-5-5"}')
         session = found(self._parts.journal.read, key)
-        row = next(iter(self._parts.journal.read.steps(session.id, number, number, 1)), None)
-        if row is None:
+        row = next(iter(self._parts.journal.read.all_steps(session.id, number, 1)), None)
+        if row is None or row.number != number:
             raise NotFound(f"session {key!r} has no step {number}; it has the steps 0 to {session.steps - 1}")
         prepared = self._prepared(session, row, model.strip(), provider_key)
         # It goes on without who asked for it: it is paid in any case.

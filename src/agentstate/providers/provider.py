@@ -6,7 +6,7 @@ Invariant: an upstream address comes from the settings alone, never from a reque
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -92,6 +92,9 @@ class Registry:
 
     def __init__(self, settings: Mapping[str, ProviderSettings]) -> None:
         self._providers = [from_settings(name, part) for name, part in settings.items()]
+
+    def __iter__(self) -> Iterator[Provider]:
+        return iter(self._providers)
 
     def named(self, name: str) -> Provider | None:
         """The provider of that name, if there is one."""

@@ -14,7 +14,8 @@ from agentstate import clock
 from agentstate.core import pausing
 from agentstate.core.model import SessionStatus
 from agentstate.errors import Conflict
-from agentstate.store import decisions
+from agentstate.store import changes, decisions
+from agentstate.store.changes import changed
 from agentstate.store.outgoing import Outgoing
 from agentstate.store.rows import Message, SessionRow
 from agentstate.store.sqlite import named
@@ -83,6 +84,7 @@ def go_on(conn: sqlite3.Connection, session: int, now: float) -> None:
     status, note = conn.execute(_SQL["status_of"], (session,)).fetchone()
     if status == SessionStatus.PAUSED and pausing.read(note).by:
         conn.execute(_SQL["touch_session"], {"session": session, "now": now})
+        changed(conn, changes.SESSION, session, state=status)
     else:
         _set(conn, session, SessionStatus.RUNNING, "")
 
@@ -94,3 +96,4 @@ def _status(conn: sqlite3.Connection, session: int) -> str:
 def _set(conn: sqlite3.Connection, session: int, status: SessionStatus, note: str) -> None:
     values = {"session": session, "status": status.value, "note": note, "now": clock.now()}
     conn.execute(_SQL["set_status"], values)
+    changed(conn, changes.SESSION, session, state=status.value)
