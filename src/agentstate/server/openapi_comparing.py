@@ -10,11 +10,12 @@ from agentstate.core.comparing import Kind
 from agentstate.errors import BudgetExceeded, Conflict, NotFound, Unprocessable
 from agentstate.server.describing import (
     Operation,
+    Schema,
+    after,
     anything,
     flag,
     limit,
     many,
-    mapped,
     maybe,
     number,
     options,
@@ -27,82 +28,113 @@ from agentstate.server.describing import (
 
 _AT = "/api/sessions/{id}"
 _SHOWN = record({"session": ref("Session")})
-_FIGURES = record(
-    {
-        "number": whole("The step's number."), "kind": options(("model", "tool")), "state": text(), "model": text(),
-        "tokens": maybe(whole()), "cost": maybe(number("USD, of all attempts.")), "latency": maybe(number("Seconds.")),
-    }
-)  # fmt: skip
-_PAIR = {
+
+_FIGURES = maybe(
+    record(
+        {
+            "number": whole(),
+            "kind": text(),
+            "state": text(),
+            "model": text(),
+            "tokens": maybe(whole()),
+            "cost": maybe(number("Of all attempts, USD.")),
+            "latency": maybe(number("Seconds.")),
+        },
+        "The step; null: the side has none.",
+    )
+)
+_PAIR: dict[str, Schema] = {
     "pair": whole("Its number in the comparison."),
     "kind": options(Kind),
-    "differs": many(text(), "In what, in a word each."),
-    "left": maybe(_FIGURES),
-    "right": maybe(_FIGURES),
+    "differs": many(text(), "In what."),
+    "left": _FIGURES,
+    "right": _FIGURES,
 }
-_FIELDS = record(
+_SIDE = record(
     {
-        "fields": many(
-            record(
-                {
-                    "path": text("As `messages[2].content`."), "place": text("The same in words."),
-                    "left": anything("What stands there."), "right": anything("What stands there."),
-                    "only": maybe(options(("left", "right"), "The side that has it at all.")),
-                    "text": many(
-                        record({"side": options(("both", "left", "right")), "text": text()}), "Of two texts."
-                    ),
-                }
-            )
-        ),
-        "more": flag("Whether there are more than 500."),
+        "reference": text("As it was named."),
+        "session": text(),
+        "run": maybe(text()),
+        "branch": maybe(whole()),
+        "steps": whole(),
+        "cost": number("What is known of it, USD."),
+        "cost_unknown": whole("Of how many answered steps it is not known."),
+        "tokens": whole(),
+        "latency": number("Of the steps, added up, seconds."),
+        "models": many(text()),
     }
-)  # fmt: skip
-_IN_FULL = {
+)
+_FIELD = record(
+    {
+        "path": text("Keys and places, as messages[2].content."),
+        "place": text("The same in words."),
+        "left": anything("What stands there."),
+        "right": anything("What stands there."),
+        "only": maybe(text("The side that has it at all.")),
+        "text": many(record({"side": options(("both", "left", "right")), "text": text()}), "Pieces of two texts."),
+    }
+)
+_FIELDS = record({"fields": many(_FIELD), "more": flag("There are more than 500.")})
+
+COMPARISON = record(
+    {
+        "same": flag(),
+        "left": _SIDE,
+        "right": _SIDE,
+        "total": whole("How many pairs there are."),
+        "counts": record({kind.value: whole() for kind in Kind}, "Of all pairs."),
+        "first": maybe(record(_PAIR, "The first that is not the same.")),
+        "pairs": many(record(_PAIR), "A page of them."),
+    },
+    "Two sides, step by step.",
+)
+_IN_FULL: dict[str, Schema] = {
     **_PAIR,
     "request": _FIELDS,
     "answer": _FIELDS,
     "released": maybe(_FIELDS),
-    "left_text": text(),
-    "right_text": text(),
+    "left_text": text("The text that the agent was given."),
+    "right_text": text("The text that the agent was given."),
 }
-_SIDE = record(
+PAIR_DIFF = record(_IN_FULL, "One pair, field by field.")
+_TRIAL = record(
     {
-        "reference": text(), "session": text(), "run": maybe(text()), "branch": maybe(whole()), "steps": whole(),
-        "cost": number("USD, what is known of it."), "cost_unknown": whole("Of how many it is not known."),
-        "tokens": whole(), "latency": number("Seconds, added up."), "models": many(text()),
+        "session": text("Where it is kept."),
+        "step_number": whole(),
+        "provider": text(),
+        "model": text(),
+        "lost": many(text(), "What could not be carried over into its wire format."),
+        "error": maybe(text("Why there is no answer.")),
     }
-)  # fmt: skip
-_COMPARISON = record(
-    {
-        "same": flag(), "left": _SIDE, "right": _SIDE, "total": whole("Pairs."), "counts": mapped(whole()),
-        "first": maybe(record(_PAIR)), "pairs": many(record(_PAIR)),
-    }
-)  # fmt: skip
-_COMPARED = {"anyOf": [_COMPARISON, record(_IN_FULL, "With `pair` or `step`.")]}
-_PAGED = (
-    query("pair", whole("Only the pair of that number, field by field.", minimum=0)),
-    query("step", whole("The same, of the left side's step of that number.", minimum=0)),
-    query("after", whole("The last pair of the page before.", minimum=-1)),
-    limit(10_000, 100),
 )
-_TRIED = record(
-    {
-        "trial": record(
-            {
-                "session": text("Where it is kept."), "step_number": whole(), "provider": text(), "model": text(),
-                "lost": many(text(), "Not carried over."), "error": maybe(text("Why there is no answer.")),
-            }
-        ),
-        "note": text(),
-        **_IN_FULL,
-    }
-)  # fmt: skip
+TRIED = record({"trial": _TRIAL, "note": text(), **_IN_FULL}, "The recorded step (left) and its trial (right).")
+
+_ANSWER: Schema = {"anyOf": [COMPARISON, PAIR_DIFF]}
+_QUERY = (
+    query("pair", whole("One pair, by its number, field by field.", minimum=0)),
+    query("step", whole("The pair of the step of that number.", minimum=0)),
+    limit(10_000, 100),
+    after("The number", whole(minimum=-1)),
+)
 
 OPERATIONS = (
     Operation(
+        "GET", "/api/diff", "Compares two sessions, runs or branches.", _ANSWER, tag="sessions",
+        query=(
+            query("a", text("SESSION, SESSION#RUN or SESSION@BRANCH.")),
+            query("b", text("SESSION, SESSION#RUN or SESSION@BRANCH.")),
+            *_QUERY,
+        ),
+        errors=(NotFound,), paged=True,
+    ),
+    Operation(
+        "GET", _AT + "/diff", "Compares a session, or a run or branch of it, with another one.", _ANSWER,
+        tag="sessions", query=(query("with", text("SESSION, SESSION#RUN or SESSION@BRANCH.")), *_QUERY),
+        errors=(NotFound,), paged=True,
+    ),
+    Operation(
         "POST", _AT + "/pause", "Pauses a session: nothing of it is sent until it is resumed.", _SHOWN, Role.ADMIN,
-        "sessions",
-        body=record({"reason": maybe(text("Why, 2000 characters at most."))}, optional=("reason",)),
+        "sessions", body=record({"reason": maybe(text("Why, 2000 characters at most."))}, optional=("reason",)),
         example={"reason": "the report looks wrong"}, errors=(NotFound, Conflict),
     ),
     Operation(
@@ -110,23 +142,9 @@ OPERATIONS = (
         "sessions", errors=(NotFound, Conflict),
     ),
     Operation(
-        "GET", "/api/diff", "Compares sessions, runs or branches step by step.", _COMPARED, Role.VIEWER, "sessions",
-        query=(
-            query("a", text("The left side: `session`, `session#run` or `session@branch`."), "invoice-4711"),
-            query("b", text("The right side."), "invoice-4712"), *_PAGED,
-        ),
-        errors=(NotFound,), paged=True,
-    ),
-    Operation(
-        "GET", _AT + "/diff", "Compares a session with another session, run or branch.", _COMPARED, Role.VIEWER,
-        "sessions", query=(query("with", text("The right side."), "invoice-4712"), *_PAGED), errors=(NotFound,),
-        paged=True,
-    ),
-    Operation(
-        "POST", _AT + "/steps/{number}/try", "Asks another model what a recorded step asked.", _TRIED, Role.ADMIN,
-        "sessions",
-        body=record({"model": text("A model, or `provider/model` of the settings.")}), example={"model": "gpt-4o"},
-        errors=(NotFound, BudgetExceeded, Unprocessable),
+        "POST", _AT + "/steps/{number}/try", "Asks another model what a recorded step asked.", TRIED, Role.ADMIN,
+        "sessions", body=record({"model": text("A model, or `provider/model` of the settings.")}),
+        example={"model": "gpt-4o"}, errors=(NotFound, BudgetExceeded, Unprocessable),
         more="The header `x-provider-key` gives the provider a key for this call alone.",
     ),
 )  # fmt: skip
