@@ -20,7 +20,7 @@ from agentstate.dashboard.frame import DENSITIES, ROOT, THEMES, Look
 from agentstate.dashboard.rendering import assets, assets_path, render
 from agentstate.engine.core import Parts
 from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import dashboard_approvals, dashboard_session, dashboard_sessions
+from agentstate.server import dashboard_approvals, dashboard_dialogs, dashboard_session, dashboard_sessions
 from agentstate.server.dashboard_pages import (
     HEADERS,
     LOOK_COOKIE,
@@ -56,6 +56,7 @@ class Dashboard:
                 *dashboard_sessions.routes(pages),
                 *dashboard_session.routes(pages),
                 *dashboard_approvals.routes(pages),
+                *dashboard_dialogs.routes(pages),
                 Route("/{rest:path}", self._unknown),
             ],
             exception_handlers={HTTPException: self._wrong},
