@@ -45,7 +45,8 @@ class StepList:
 def step_list(reader: Reader, session: SessionRow, chosen: int | None, start: int | None = None,
               kind: str = "") -> StepList:  # fmt: skip
     """The steps around the chosen one, or from ``start`` on. ``kind``: only such."""
-    first = max(0, start if start is not None else (chosen if chosen is not None else session.steps) - _BEFORE)
+    at = min(session.steps, chosen) if chosen is not None else session.steps
+    first = max(0, start if start is not None else at - _BEFORE)
     shown = dict(reader.shown(session))
     rows = [
         row for row in reader.all_steps(session.id, first, WINDOW * 4)

@@ -145,7 +145,7 @@ class DialogPages:
     async def do_delete(self, request: Request, visit: Visit, form: Form) -> Done:
         key = path_value(request, "id")
         gone = await self._retention.delete(key, visit.person)
-        return Done(ROOT, f"Session {key} is deleted: {gone.steps} steps.")
+        return Done(ROOT, f"Session {key} is deleted.")
 
     @property
     def _retention(self) -> Retention:
