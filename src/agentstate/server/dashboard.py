@@ -59,7 +59,7 @@ class Dashboard:
                 *dashboard_dialogs.routes(pages),
                 Route("/{rest:path}", self._unknown),
             ],
-            exception_handlers={HTTPException: self._wrong},
+            exception_handlers={HTTPException: self._wrong, Exception: self._broken},
         )
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -148,6 +148,10 @@ class Dashboard:
         fault = BadRequest(f"{request.method} is not offered here")
         fault.status = getattr(error, "status_code", 400)
         return await self._said(request, fault)
+
+    async def _broken(self, request: Request, error: Exception) -> Response:
+        """A fault of ours; what it was is in the log, where whoever called us writes it."""
+        return await self._said(request, AgentStateError(f"the proxy failed ({type(error).__name__}); see its log"))
 
     async def _said(self, request: Request, error: AgentStateError) -> Response:
         visit = None

@@ -144,7 +144,7 @@ class DialogPages:
 
     async def do_delete(self, request: Request, visit: Visit, form: Form) -> Done:
         key = path_value(request, "id")
-        gone = await self._retention.delete(key, visit.person)
+        await self._retention.delete(key, visit.person)
         return Done(ROOT, f"Session {key} is deleted.")
 
     @property

@@ -29,7 +29,7 @@ export function announce(words) {
 
 // What a part of the page brought in needs; called again for each part that is put in place.
 export function dress(root) {
-  for (const button of root.querySelectorAll("[data-copy][hidden], [data-shown][hidden]")) button.hidden = false;
+  for (const button of root.querySelectorAll("[data-copy][hidden], [data-copy-url][hidden], [data-shown][hidden]")) button.hidden = false;
 }
 
 export async function copy(text) {
@@ -43,6 +43,12 @@ export async function copy(text) {
     document.execCommand("copy");
     area.remove();
   }
+}
+
+// A part of a page's JSON, by its path in it.
+async function part(url, path) {
+  const answer = await fetch(url);
+  return path.split(".").reduce((value, name) => value[name], await answer.json());
 }
 
 function ago(seconds) {
@@ -61,9 +67,10 @@ function retime() {
 }
 
 document.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-copy]");
+  const button = event.target.closest("[data-copy], [data-copy-url]");
   if (button) {
-    await copy(button.dataset.copy);
+    const { copy: text, copyUrl, copyPath } = button.dataset;
+    await copy(text ?? (await part(copyUrl, copyPath)));
     const words = button.textContent;
     button.textContent = "Copied";
     announce("Copied");
