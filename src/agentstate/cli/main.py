@@ -160,7 +160,7 @@ def _add_commands() -> None:
     if sys.argv[1:2] == ["serve"]:
         return
     from agentstate.cli import (  # noqa: I001 - a list
-        alerts, approvals, authority, comparing, dashboard, demo, events, export, mcp, policy, prune, run, stats,
+        alerts, approvals, authority, comparing, dashboard, demo, diff, events, export, mcp, policy, prune, run, stats,
     )  # fmt: skip
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
@@ -170,6 +170,7 @@ def _add_commands() -> None:
     app.command("stats", rich_help_panel=SEE)(stats.stats)
     app.command("events", rich_help_panel=SEE)(events.events)
     app.command("export", rich_help_panel=SEE)(export.export)
+    app.command("diff", rich_help_panel=SEE)(diff.diff)
     for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
         app.command(command.__name__, rich_help_panel=DECIDE)(command)
     for verb in (prune.prune, prune.delete, prune.pin, prune.unpin):

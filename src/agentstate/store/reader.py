@@ -21,6 +21,7 @@ from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
 from agentstate.store.branches import BranchReader
 from agentstate.store.change_reader import ChangeReader
+from agentstate.store.comparing_reader import ComparingReader
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
 from agentstate.store.journal_reader import JournalReader
@@ -38,7 +39,7 @@ Lineage = Sequence[tuple[int, int]]
 
 class Reader(
     EffectReader, OutboxReader, DetourReader, StatsReader, StandingReader, RatingReader, ChangeReader, PruningReader,
-    OverviewReader, JournalReader, BranchReader,
+    OverviewReader, JournalReader, BranchReader, ComparingReader,
 ):  # fmt: skip
     """One read connection; use it in one thread at a time.
 

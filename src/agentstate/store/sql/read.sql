@@ -666,3 +666,25 @@ select id, step, tool from approval where session = ? and state = 'pending' orde
 -- name: models_in
 select distinct coalesce(nullif(a.model, ''), s.model) from step s join attempt a on a.step = s.id and a.n = s.attempts
 where s.session = :session and s.kind <> 'tool' limit :limit;
+
+-- name: compared_steps
+select s.id, s.number, s.kind, s.state, s.dialect, s.path, s.fingerprint, s.stream, s.model, a.model, a.status, a.usage,
+       case when s.attempts = 1 then a.cost else (select sum(t.cost) from attempt t where t.step = s.id) end,
+       a.started_at, a.finished_at, a.error, a.body, r.mode, r.body
+from step s join attempt a on a.step = s.id and a.n = s.attempts left join release r on r.step = s.id
+where s.branch = :branch and s.number < :upto order by s.number;
+
+-- name: compared_of_run
+select s.id, s.number, s.kind, s.state, s.dialect, s.path, s.fingerprint, s.stream, s.model, a.model, a.status, a.usage,
+       case when s.attempts = 1 then a.cost else (select sum(t.cost) from attempt t where t.step = s.id) end,
+       a.started_at, a.finished_at, a.error, a.body, r.mode, r.body
+from served v join step s on s.id = v.step join attempt a on a.step = s.id and a.n = s.attempts
+left join release r on r.step = s.id
+where v.run = :run order by s.number;
+
+-- name: compared_step
+select s.id, s.number, s.kind, s.state, s.dialect, s.path, s.fingerprint, s.stream, s.model, a.model, a.status, a.usage,
+       case when s.attempts = 1 then a.cost else (select sum(t.cost) from attempt t where t.step = s.id) end,
+       a.started_at, a.finished_at, a.error, a.body, r.mode, r.body
+from step s join attempt a on a.step = s.id and a.n = s.attempts left join release r on r.step = s.id
+where s.id = :step;
