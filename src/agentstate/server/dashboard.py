@@ -20,7 +20,13 @@ from agentstate.dashboard.frame import DENSITIES, ROOT, THEMES, Look
 from agentstate.dashboard.rendering import assets, assets_path, render
 from agentstate.engine.core import Parts
 from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import dashboard_approvals, dashboard_dialogs, dashboard_session, dashboard_sessions
+from agentstate.server import (
+    dashboard_approvals,
+    dashboard_compare,
+    dashboard_dialogs,
+    dashboard_session,
+    dashboard_sessions,
+)
 from agentstate.server.dashboard_pages import (
     HEADERS,
     LOOK_COOKIE,
@@ -57,6 +63,7 @@ class Dashboard:
                 *dashboard_session.routes(pages),
                 *dashboard_approvals.routes(pages),
                 *dashboard_dialogs.routes(pages),
+                *dashboard_compare.routes(pages),
                 Route("/{rest:path}", self._unknown),
             ],
             exception_handlers={HTTPException: self._wrong, Exception: self._broken},
