@@ -228,6 +228,17 @@ class ReplaySettings(_Section):
     )
 
 
+class PauseSettings(_Section):
+    """What becomes of requests while a person has paused their session. Recorded answers are given all the same."""
+
+    requests: Literal["wait", "refuse"] = Field(
+        "wait", description="`wait`: they are kept waiting until the session is resumed; `refuse`: `session_paused`."
+    )
+    wait_s: float | None = Field(
+        None, gt=0, description="Longest time that a request is kept waiting, then it is refused; none: any time."
+    )
+
+
 class ToolSettings(_Section):
     read: list[str] = Field(default_factory=list, description="Tool-name patterns whose calls only read.")
     idempotent: list[str] = Field(default_factory=list, description="Tool-name patterns that may be called twice.")
@@ -298,6 +309,8 @@ class AlertSettings(_Section):
             "call.in_doubt",
             "budget.reached",
             "provider.down",
+            "session.paused",
+            "session.resumed",
         ]
     ] = Field(
         ["approval.required", "session.failed", "run.diverged", "call.in_doubt", "budget.reached", "provider.down"],
@@ -321,6 +334,14 @@ class ApprovalSettings(_Section):
     )
     discord_public_key: str = Field(
         "", description="Public key (hex) of the Discord application whose buttons decide; empty: no buttons."
+    )
+
+
+class DashboardSettings(_Section):
+    """The pages under `/dashboard`."""
+
+    login_expires_s: float = Field(
+        7 * 86400.0, gt=0, description="How long a browser stays logged in to the dashboard."
     )
 
 
@@ -438,12 +459,14 @@ class Settings(_Section):
     breaker: BreakerSettings = Field(default_factory=BreakerSettings)  # type: ignore[arg-type]
     replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
     export: ExportSettings = Field(default_factory=ExportSettings)
+    pause: PauseSettings = Field(default_factory=PauseSettings)  # type: ignore[arg-type]
     tools: ToolSettings = Field(default_factory=ToolSettings)
     mcp: dict[str, McpSettings] = Field(default_factory=dict)
     probes: list[ProbeSettings] = Field(default_factory=list)
     policies: list[PolicySettings] = Field(default_factory=_default_policies)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)  # type: ignore[arg-type]
     alerts: list[AlertSettings] = Field(default_factory=list)
+    dashboard: DashboardSettings = Field(default_factory=DashboardSettings)  # type: ignore[arg-type]
     prices: list[PriceSettings] = Field(default_factory=list)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)  # type: ignore[arg-type]
     retention: RetentionSettings = Field(default_factory=RetentionSettings)  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ def facts() -> dict[str, bool]:
         "effects.py",
         "detouring.py",
         "ratings.py",
+        "pausing.py",
         "pruning.py",
         "steering.py",
     )

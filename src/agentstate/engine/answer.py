@@ -32,6 +32,7 @@ from agentstate.engine.failing import told_detour
 from agentstate.engine.headers import asked_shape, forwarded, live_headers, recorded_headers
 from agentstate.engine.identity import Identity
 from agentstate.engine.ordering import in_order
+from agentstate.engine.pausing import Rest, heartbeats
 from agentstate.engine.readers import cut, left
 from agentstate.engine.recorder import Job, record
 from agentstate.engine.recording import Recording
@@ -70,7 +71,12 @@ class Answering:
             raise RunFenced(f"run {run.name} was replaced by a newer one; this process should end")
         invocations.note(self.parts, session, run.id, dialect, call)
         asked = Asked(request, dialect, call, asked_print, session, run)
-        return await self._act(asked, self._decide(asked))
+        try:
+            return await self._act(asked, self._decide(asked))
+        except SessionPaused as paused:
+            if paused.waited or not self.parts.pauses.waits(session.key):
+                raise
+            return self._resting(asked)
 
     # --- the decision ---
 
@@ -137,6 +143,8 @@ class Answering:
         if isinstance(decision, Follow):
             return await self._follow(asked, self.parts.floating.live[decision.step])
         if isinstance(decision, _Diverging):
+            if self.parts.pauses.waits(asked.session.key):
+                self.parts.pauses.check(asked.session.key)
             await self._diverge(asked, decision.found)
             return await self._execute(asked, None)
         return await self._execute(asked, decision.step if isinstance(decision, Execute) else None)
@@ -230,6 +238,18 @@ class Answering:
             asked, told, recording, partial(left, self.parts, asked.run.id, step, recording, asked.request.connection)
         )
 
+    def _resting(self, asked: Asked) -> Answer:
+        """Nothing is begun while a person has paused the session; after that the request is judged anew."""
+        dialect, call, parts = asked.dialect, asked.call, self.parts
+        kind = dialect.content_type(call.shape)
+        headers = [("content-type", kind), *asked.told(Outcome.HELD, None, call.model, False).headers()]
+        rest = Rest(
+            parts.pauses, asked.session.key, headers, heartbeats(dialect, call),
+            lambda: self.answer(asked.request, dialect), lambda answer: given.after_heartbeat(dialect, call, answer),
+            dialect.stream_error if call.shape.stream else None,
+        )  # fmt: skip
+        return Answer(200, headers, rest=rest)
+
     async def _follow(self, asked: Asked, live: Live) -> Answer:
         live.recording.enter()
         return await self._read(asked, live, Outcome.JOINED)
@@ -238,13 +258,14 @@ class Answering:
         """Ask the provider. ``step``: as a further attempt of this one."""
         request, session = asked.request, asked.session
         if session.status is SessionStatus.PAUSED:
-            raise SessionPaused(given.why_paused(session))
+            self.parts.pauses.check(session.key)
         place = self.parts.gate.place_of(session)
         held = None
         if request.needs_approval and (step is None or waiting.must_ask(self.parts, step)):
             step, held = None, self.parts.gate.question_of_request(place, session.head, asked.call)
         kind = registry.provider_kind(request.normal, request.headers)
-        provider = self.parts.providers.for_dialect(kind)
+        provider = self.parts.providers.named(request.provider) if request.provider else None
+        provider = provider or self.parts.providers.for_dialect(kind)
         question = forwarded(request, kind, provider)
         uncounted = stream_usage.is_uncounted(asked.call) and self.parts.counts(provider)
         if uncounted:

@@ -17,7 +17,7 @@ from agentstate.core import approval
 from agentstate.core.approval import LINK, Decision, Person, Verdict, Vote
 from agentstate.core.model import Action, ApprovalKind, ToolCall
 from agentstate.engine import budgets
-from agentstate.engine.arguments import checked
+from agentstate.engine.arguments import Fault, checked, faults
 from agentstate.errors import BadRequest, Conflict, Forbidden, NotFound, Unprocessable
 from agentstate.store.rows import ApprovalRow
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentstate")
 MOST_REASON = 2000  # characters
+_PENDING = "the approval is still pending"
 _LOOK_S = 1.0  # between looks at what has expired
 
 
@@ -95,7 +96,7 @@ class Approvals:
     def _edited(self, row: ApprovalRow, arguments: Any, person: Person) -> str:
         """The edited arguments as JSON text. Raises ``Unprocessable``, and ``Forbidden`` where they fall under a policy
         that asks for somebody else."""
-        text = checked(arguments, row.schema, row.tool, "the approval is still pending")
+        text = checked(arguments, row.schema, row.tool, _PENDING)
         session = self._parts.journal.read.session(row.session)
         assert session is not None
         call = ToolCall(row.choice, row.place, row.call_id, row.tool, text)
@@ -114,6 +115,24 @@ class Approvals:
                     "it is still pending"
                 )
         return text
+
+    def faults(self, key: str, arguments: Any, person: Person) -> list[Fault]:
+        """Why an edit to these arguments would not be taken from that person now; empty: it would be. Decides nothing.
+
+        Raises ``NotFound``.
+        """
+        row = self.find(key)
+        try:
+            if row.kind is ApprovalKind.BUDGET:
+                budgets.raised(row, arguments)
+                return []
+            checked_by_schema = row.schema and isinstance(arguments, dict)
+            if checked_by_schema and (found := faults(row.schema, arguments, row.tool, _PENDING)):
+                return found
+            self._edited(row, arguments, person)
+        except (Unprocessable, Forbidden) as error:
+            return [Fault("", error.message)]
+        return []
 
     async def expire(self) -> None:
         """Refuse, for as long as the process serves, what nobody has decided in time."""

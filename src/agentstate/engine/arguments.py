@@ -8,9 +8,20 @@ understood lets nothing pass.
 from __future__ import annotations
 
 import json
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from agentstate.errors import Unprocessable
+
+MOST_FAULTS = 20
+_MOST_TOLD = 300  # characters of one fault
+
+
+class Fault(NamedTuple):
+    """What does not fit. ``where``: the members and places that lead to it, joined by ``/``; empty: the whole."""
+
+    where: str
+    message: str
 
 
 def checked(arguments: Any, schema: str, tool: str, after: str) -> str:
@@ -23,32 +34,33 @@ def checked(arguments: Any, schema: str, tool: str, after: str) -> str:
         text.encode()
     except ValueError as error:
         raise Unprocessable(f"the edited arguments cannot be written as JSON: {error}; {after}") from None
-    if schema:
-        _check_schema(json.loads(schema), arguments, tool, after)
+    if schema and (found := faults(schema, arguments, tool, after, 1)):
+        where, message = found[0]
+        raise Unprocessable(
+            f"the edited arguments do not fit the schema of tool {tool}: {message}"
+            + (f" (at {where})" if where else "")
+            + f"; {after}"
+        )
     return text
 
 
-def _check_schema(schema: Any, arguments: dict[str, Any], tool: str, after: str) -> None:
-    """Raises ``Unprocessable`` where the arguments do not fit the schema that the agent gave for the tool."""
+def faults(schema: str, arguments: Any, tool: str, after: str, most: int = MOST_FAULTS) -> list[Fault]:
+    """Why arguments do not fit a schema (JSON text), ``most`` reasons at most; empty: they do. ``after``: as above.
+    Raises ``Unprocessable`` where that cannot be told."""
     import jsonschema
     import referencing
     import referencing.exceptions
 
     try:
-        kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        described = json.loads(schema)
+        kind = jsonschema.validators.validator_for(described, default=jsonschema.Draft202012Validator)
         # With a registry of its own it fetches nothing: a schema comes from an agent, and may name any address.
-        checker = kind(schema, registry=referencing.Registry())
-        fault = next(iter(checker.iter_errors(arguments)), None)
+        checker = kind(described, registry=referencing.Registry())
+        found = list(islice(checker.iter_errors(arguments), most))
     except (jsonschema.exceptions.SchemaError, referencing.exceptions.Unresolvable, RecursionError, TypeError,
             AttributeError, ValueError) as error:  # fmt: skip
         raise Unprocessable(
             f"the schema of tool {tool} cannot be understood ({type(error).__name__}), so an edit cannot be checked; "
             f"leave the call as it is; {after}"
         ) from error
-    if fault is not None:
-        where = "/".join(str(part) for part in fault.absolute_path)
-        raise Unprocessable(
-            f"the edited arguments do not fit the schema of tool {tool}: {fault.message[:300]}"
-            + (f" (at {where})" if where else "")
-            + f"; {after}"
-        )
+    return [Fault("/".join(str(part) for part in one.absolute_path), one.message[:_MOST_TOLD]) for one in found]

@@ -27,6 +27,7 @@ from agentstate.engine.insight import Insight
 from agentstate.engine.links import Links
 from agentstate.engine.outbox import Outbox
 from agentstate.engine.overlay import Overlays
+from agentstate.engine.pausing import Pauses
 from agentstate.engine.policies import Policies
 from agentstate.engine.presence import Presence
 from agentstate.engine.queues import queues
@@ -90,6 +91,7 @@ class Parts:
         self.pricing = Pricing(settings.prices)
         self.presence = Presence()
         self.floating = Floating()
+        self.pauses = Pauses(self)
         self.tasks = Tasks()
         self.followers = Tasks()  # of jobs at providers; they may go on for hours, and a stop does not wait for them
         self.standing: set[asyncio.Timeout] = set()  # of streams that have no end of their own: a stop ends them

@@ -261,12 +261,14 @@ class Gate:
         for event in self.requests.values():
             event.set()
         self._parts.floating.decided_any()
+        self._parts.pauses.news()
 
     def look_again(self) -> None:
         """Something that held steps back may be over."""
         for step in (*self._parts.floating.holding, *self.requests):
             self.look(step)
         self._parts.floating.decided_any()
+        self._parts.pauses.news()
 
     def look_at_requests(self) -> None:
         """Questions that wait to be sent may have room now."""

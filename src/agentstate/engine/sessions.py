@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentstate import clock
+from agentstate.core import pausing
 from agentstate.core.approval import Person
 from agentstate.core.model import RunState, SessionStatus
 from agentstate.core.runs import Evidence
@@ -22,6 +24,7 @@ from agentstate.store.rows import NewRunRow, RunRow, SessionRow
 
 MOST_ID = 256
 MOST_LABEL = 100
+MOST_REASON = 2000
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -90,8 +93,32 @@ class Sessions:
     def _read(self) -> Reader:
         return self._parts.journal.read
 
-    async def set_status(self, key: str, status: str) -> SessionRow:
-        """Raises ``NotFound``, ``BadRequest``."""
+    async def pause(self, key: str, actor: Person, reason: str = "") -> SessionRow:
+        """Nothing of the session is sent any more until it is resumed: requests wait, or are refused, as the settings
+        say. What is in flight comes to its end. Raises ``NotFound``, ``BadRequest``, ``Conflict`` for a session that
+        is over."""
+        session = found(self._read, key)
+        reason = reason.strip()
+        if len(reason) > MOST_REASON:
+            raise BadRequest(f"the reason has {len(reason)} characters; give {MOST_REASON} at most")
+        note = pausing.spelled(pausing.Pause(actor.name, reason, clock.now()))
+        told = self._parts.outbox.messages("session.paused", key, key, {"by": actor.name, "reason": reason})
+        await self._parts.journal.pause_session(session, note, actor.name, reason, told)
+        self._parts.gate.look_again()
+        return found(self._read, key)
+
+    async def resume(self, key: str, actor: Person) -> SessionRow:
+        """A paused session goes on, whoever paused it; requests that wait are judged anew. Raises ``NotFound``,
+        ``Conflict`` for a session that is over."""
+        session = found(self._read, key)
+        told = self._parts.outbox.messages("session.resumed", key, key, {"by": actor.name})
+        await self._parts.journal.resume_session(session, actor.name, told)
+        self._parts.gate.look_again()
+        return found(self._read, key)
+
+    async def set_status(self, key: str, status: str, actor: Person | None = None) -> SessionRow:
+        """The bare status: paused by it, a session refuses requests instead of keeping them waiting. Raises
+        ``NotFound``, ``BadRequest``."""
         session = found(self._read, key)
         try:
             wanted = SessionStatus(status.upper())
@@ -100,7 +127,8 @@ class Sessions:
             raise BadRequest(f"status is {status!r}; use one of {names}") from None
         failed = wanted is SessionStatus.FAILED
         told = self._parts.outbox.failed(key, self._read.runs(session.id, 1)) if failed else ()
-        await self._parts.journal.set_status(session.id, wanted, told=told)
+        by = actor.name if actor is not None else "agentstate"
+        await self._parts.journal.set_status_by(session, wanted, by, told)
         self._parts.gate.look_again()
         return found(self._read, key)
 

@@ -196,7 +196,11 @@ def _route(route: Route, kinds: dict[str, tuple[str, ...]]) -> RouteState:
 def untestable(provider: Provider, simulated: bool) -> str:
     """Why no call of the proxy's own can be sent there, and what to do; empty: one can."""
     if simulated:
-        return ""
+        return (
+            ""
+            if "openai" in provider.dialects
+            else "the simulator, which answers for it, speaks OpenAI's formats alone"
+        )
     if provider.key_env:
         if os.environ.get(provider.key_env):
             return ""

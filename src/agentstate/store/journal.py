@@ -30,6 +30,7 @@ from agentstate.store.detouring import Detouring
 from agentstate.store.effects import Effects
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
+from agentstate.store.pausing import Pausing
 from agentstate.store.pruning import Pruning
 from agentstate.store.ratings import Rating
 from agentstate.store.reader import Reader
@@ -53,7 +54,7 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal(Effects, Deciding, Detouring, Steering, Rating, Pruning):
+class Journal(Effects, Deciding, Detouring, Rating, Pruning, Pausing, Steering):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:

@@ -19,10 +19,12 @@ from agentstate.core.divergence import Unread
 from agentstate.core.model import Deletion, Entry, Release, RunState, SessionStatus, State
 from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
+from agentstate.store.branches import BranchReader
 from agentstate.store.change_reader import ChangeReader
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
 from agentstate.store.outbox_reader import OutboxReader
+from agentstate.store.overview_reader import OverviewReader
 from agentstate.store.pruning_reader import PruningReader
 from agentstate.store.ratings import RatingReader
 from agentstate.store.rows import AnswerRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
@@ -34,8 +36,9 @@ Lineage = Sequence[tuple[int, int]]
 
 
 class Reader(
-    EffectReader, OutboxReader, DetourReader, StatsReader, StandingReader, RatingReader, ChangeReader, PruningReader
-):
+    EffectReader, OutboxReader, DetourReader, StatsReader, StandingReader, RatingReader, ChangeReader, PruningReader,
+    OverviewReader, BranchReader,
+):  # fmt: skip
     """One read connection; use it in one thread at a time.
 
     ``lent`` gives the writer's connection while it is free, in the thread that also writes: what was written last is
@@ -97,6 +100,11 @@ class Reader(
     def runs(self, session: int, limit: int = 50) -> list[RunRow]:
         """Newest first."""
         return [_run(row) for row in self._all("runs", (session, limit))]
+
+    def runs_before(self, session: int, before: int, limit: int) -> list[RunRow]:
+        """A page of them: newest first, those that began before the one with that id."""
+        values = {"session": session, "before": before, "limit": limit}
+        return [_run(row) for row in self._all("runs_before", values)]
 
     def loose_cut(self, run: int) -> float:
         """When the run lost a reader early and has asked nothing since; 0: it did not."""

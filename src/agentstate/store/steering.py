@@ -14,11 +14,13 @@ from agentstate import clock
 from agentstate.core.branching import lineage
 from agentstate.core.model import SessionStatus
 from agentstate.errors import Conflict
-from agentstate.store import bodies, decisions, transactions
+from agentstate.store import bodies, changes, decisions, transactions
 from agentstate.store.branches import EDIT, FORK, BranchRow
+from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
 from agentstate.store.outgoing import Outgoing
+from agentstate.store.pausing import go_on
 from agentstate.store.reader import Lineage, Reader
 from agentstate.store.rows import Message, SessionRow
 from agentstate.store.sqlite import named
@@ -87,8 +89,7 @@ class Steering(Outgoing):
             shown = _below(branches, parent, step_number)
             opening = _opening(conn, self.read, shown)
             made = transactions.new_branch(conn, session.id, parent, step_number, "rollback", opening, now, by)
-            status = {"session": session.id, "status": SessionStatus.RUNNING.value, "note": "", "now": now}
-            conn.execute(_SQL["set_status"], status)
+            go_on(conn, session.id, now)
             decisions.supersede(conn, session.id, shown, ROLLED_BACK)
             for key, messages in asked.items():
                 if conn.execute(_SQL["ask_again"], {"id": key, "now": now}).fetchone() is not None:
@@ -118,6 +119,7 @@ class Steering(Outgoing):
             transactions.new_branch(conn, made, parent, step_number, FORK, opening, now, by)
             detail = {"source": source.key, "step_number": step_number, "parent": parent}
             decisions.audit(conn, by, "session.forked", key, detail)
+            changed(conn, changes.SESSION, made)
             return made
 
         return await self._write("fork", work)
@@ -160,6 +162,8 @@ class Steering(Outgoing):
                 ],
             }  # fmt: skip
             decisions.audit(conn, by, "step.edited", session.key, detail)
+            changed(conn, changes.SESSION, session.id)
+            changed(conn, changes.STEP_CHANGED, session.id, revision.step, state="edited")
             return made
 
         return await self._write("edit", work, then=lambda: self._forget(session.id), size=len(revision.body))

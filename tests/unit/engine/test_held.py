@@ -71,7 +71,15 @@ def _followed(monkeypatch: pytest.MonkeyPatch, limit: float, look: Any) -> list[
     monkeypatch.setattr(jobs, "look", seen)
     settings = SimpleNamespace(replay=SimpleNamespace(follow_jobs_s=limit))
     journal = SimpleNamespace(read=SimpleNamespace(deletion=lambda session, answer_id: None))
-    parts = cast(Parts, SimpleNamespace(settings=settings, closing=False, journal=journal, floating=Floating()))
+
+    async def over(session: str) -> bool:
+        return True
+
+    pauses = SimpleNamespace(over=over)
+    parts = cast(
+        Parts,
+        SimpleNamespace(settings=settings, closing=False, journal=journal, floating=Floating(), pauses=pauses),
+    )
     call = registry.BY_NAME["openai_responses"].parse("POST", "responses", b'{"background":true,"input":"x"}')
     dialect = registry.BY_NAME["openai_responses"]
     job = Followed(1, "s", "resp_1", call, dialect, cast(Any, SimpleNamespace(name="p")), "/v1/responses", [])

@@ -186,6 +186,22 @@ where (:state = '' or a.state = :state) and (:session = '' or t.key = :session)
   and (:created is null or a.created_at > :created or (a.created_at = :created and a.id > :id))
 order by a.created_at, a.id limit :limit;
 
+-- name: decided_approvals
+select a.id from approval a join session t on t.id = a.session
+where a.state <> 'pending' and (:state = '' or a.state = :state) and (:session = '' or t.key = :session)
+  and (:decided is null or a.decided_at < :decided or (a.decided_at = :decided and a.id < :id))
+order by a.decided_at desc, a.id desc limit :limit;
+
+-- name: decided_since
+select state, count(*) from approval where state <> 'pending' and decided_at >= ? group by state;
+
+-- name: released_as
+select mode, at from (
+    select 0 as place, mode, at from job_release where step = ?
+    union all
+    select 1, mode, at from release where step = ?
+) order by place limit 1;
+
 -- name: expired
 select id, step from approval where state = 'pending' and expires_at is not null and expires_at <= ? order by expires_at limit 100;
 
@@ -424,13 +440,92 @@ where s.fingerprint = :fingerprint and s.branch in (select id from generation)
 order by s.number desc limit 20;
 
 -- name: effects
-select e.step from effect e join step s on s.id = e.step where s.session = :session order by s.number limit :limit;
+select e.step from effect e join step s on s.id = e.step where s.session = :session and s.number > :after
+order by s.number limit :limit;
+
+-- name: runs_before
+select id, name, named, evidence, owner, supervisor, state, siblings, base, hint_min, hint_max, divergence, exit_code,
+       started_at, ended_at
+from run where session = :session and id < :before order by id desc limit :limit;
 
 -- name: detour
 select why, candidate, lost from detour where step = ? and n = ?;
 
 -- name: breakers
 select provider, model, state, opened, until, since, why from breaker order by provider, model;
+
+-- name: overview
+with shown as (
+    select s.id, s.key, s.status, s.head, s.clock, s.steps, s.note, s.created_at, s.updated_at,
+           (select count(*) from approval a where a.session = s.id and a.state = 'pending') as held,
+           case
+               when exists (select 1 from approval a where a.session = s.id and a.state = 'pending') then 'held'
+               when s.status = 'PAUSED' then 'paused'
+               when s.status = 'FAILED' then 'failed'
+               when s.status = 'COMPLETED' then 'done'
+               when s.id in (select value from json_each(:live)) then 'live'
+               when (select r.exit_code from run r where r.session = s.id order by r.id desc limit 1) <> 0 then 'failed'
+               when s.updated_at >= :recent
+                    and exists (select 1 from run r where r.session = s.id and r.state = 'open') then 'live'
+               else 'idle'
+           end as state
+    from session s
+    where (:key = '' or s.key = :key) and (:status = '' or s.status = :status)
+      and s.updated_at >= :since and s.updated_at < :until
+      and (:updated is null or s.updated_at < :updated or (s.updated_at = :updated and s.id < :id))
+      and (:label = '' or exists (select 1 from label l where l.session = s.id and l.name = :label))
+      and (:model = '' or exists (select 1 from step t where t.session = s.id and t.model = :model)
+           or exists (select 1 from step t join attempt a on a.step = t.id where t.session = s.id and a.model = :model))
+      and (:like = '' or s.key like :like escape '\'
+           or exists (select 1 from label l where l.session = s.id and l.name like :like escape '\')
+           or exists (select 1 from step t where t.session = s.id and t.model like :like escape '\'))
+)
+select id, key, status, head, clock, steps, note, created_at, updated_at, state, held from shown
+where :state = '' or state in (select value from json_each(:state))
+order by updated_at desc, id desc limit :limit;
+
+-- name: session_sums
+select count(*), sum(a.cost), added_up(a.usage),
+       sum(a.cost is null and (a.status between 200 and 299
+                           or (a.status = 0 and (a.body is not null or s.state = 'interrupted'))))
+from step s join attempt a on a.step = s.id
+where s.session = :session and a.finished_at is not null
+  and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
+                  and p.state in ('rejected', 'expired'));
+
+-- name: session_spared
+with given as (
+    select v.step, v.joins + (v.outcome in ('replay', 'joined', 'memo')) as times
+    from run r join served v on v.run = r.id where r.session = :session and v.outcome <> 'carried'
+)
+select sum(g.times), sum(a.cost * g.times), sum(case when s.state = 'completed' and a.cost is null then g.times end)
+from given g join step s on s.id = g.step join attempt a on a.step = s.id and a.n = s.attempts where g.times > 0;
+
+-- name: session_served
+select count(*), sum(v.joins) from run r join served v on v.run = r.id where r.session = ?;
+
+-- name: session_runs
+select count(*) from run where session = ?;
+
+-- name: tape
+select s.number, s.state, s.model,
+       exists (select 1 from served v where v.step = s.id and (v.joins > 0 or v.outcome in ('replay', 'joined', 'memo'))),
+       exists (select 1 from approval a where a.step = s.id and a.state = 'pending')
+from step s where s.session = :session order by s.number desc limit :limit;
+
+-- name: pending_count
+select count(*) from approval where state = 'pending';
+
+-- name: live_count
+select count(*) from session s
+where s.status = 'RUNNING'
+  and (s.id in (select value from json_each(:live))
+       or (s.updated_at >= :recent and exists (select 1 from run r where r.session = s.id and r.state = 'open')
+           and coalesce((select r.exit_code from run r where r.session = s.id order by r.id desc limit 1), 0) = 0))
+  and not exists (select 1 from approval a where a.session = s.id and a.state = 'pending');
+
+-- name: label_names
+select name, count(*) from label group by name order by count(*) desc, name limit :limit;
 
 -- name: changed_session
 select (select key from session where id = :session), (select name from run where id = :run);

@@ -28,6 +28,12 @@ update branch set opening = :opening where id = :branch and opening is null;
 -- name: set_status
 update session set status = :status, note = :note, updated_at = :now where id = :session;
 
+-- name: touch_session
+update session set updated_at = :now where id = :session;
+
+-- name: status_of
+select status, note from session where id = ?;
+
 -- name: has_other_status
 select 1 from session where id = ? and status <> ?;
 
