@@ -415,3 +415,21 @@ async def test_a_source_is_kept_while_a_fork_shows_its_steps(journal: Journal) -
 def test_states_of_calls_under_way_keep_their_session() -> None:
     assert State.IN_FLIGHT.value == "in_flight"  # as the statements of retention spell it
     assert State.INTERRUPTED.value == "interrupted"
+
+
+async def test_who_looks_at_a_session_sees_all_of_it_though_it_is_deleted_meanwhile(journal: Journal) -> None:
+    book = await Book.open(journal, "s")
+    answers = await fill(book)
+    reader = Reader(journal.path)
+    session = book.session.id
+    try:
+        with reader.snapshot():
+            steps = [row.id for row in reader.steps(session)]
+            await doom(book)
+            await empty(journal, session)
+            await collect(journal)
+            assert [reader.answer(step).body for step in steps] == answers
+            assert all(reader.request(step)[3] for step in steps)
+        assert reader.steps(session) == []
+    finally:
+        reader.close()

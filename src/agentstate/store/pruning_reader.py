@@ -57,6 +57,17 @@ class PruningReader:
     path: Path
     _conn: Any
 
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Everything that is asked within shows the journal as it was at one moment, whatever is deleted meanwhile.
+        Keep it short: the write-ahead log cannot begin anew until it ends."""
+        with errors(self.path):
+            self._conn.execute("begin")
+        try:
+            yield
+        finally:
+            self._conn.execute("rollback")
+
     def standing(self, in_use: frozenset[int] = frozenset()) -> list[Stands]:
         """How all sessions stand. ``in_use``: those that the serving process knows to be."""
         with errors(self.path):
