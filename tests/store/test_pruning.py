@@ -382,6 +382,10 @@ async def test_steps_that_a_rollback_left_behind_go_only_when_asked_for_and_wher
     later = (await book.say(await book.run("r2"), "new")).number
     sums = (await figures_of(journal), journal.read.raw("select count(*) from step").fetchone()[0])
     assert (await journal.drop_superseded(invoked, 0.0, 100)).done == 0
+    assert len(superseded_of(journal, invoked)) == 3
+    await journal.pin(invoked, "s", "bob", "")
+    assert (await journal.drop_superseded(invoked, 1e12, 100)).done == len(superseded_of(journal, invoked)) == 0
+    await journal.unpin(invoked, "s", "bob")
     batch = await journal.drop_superseded(invoked, 1e12, 100)
     assert batch.done == 3  # 2, 3 and 4; 5 acted
     numbers = [row.number for row in conn.steps(invoked)]
@@ -389,6 +393,16 @@ async def test_steps_that_a_rollback_left_behind_go_only_when_asked_for_and_wher
     assert await figures_of(journal) == sums[0]
     await collect(journal)
     assert_sound(journal)
+
+
+def superseded_of(journal: Journal, session: int) -> list[int]:
+    """As who only looks sees it."""
+    reader = Reader(journal.path)
+    try:
+        assert reader.old_rollbacks(1e12) == [session] and reader.old_rollbacks(0.0) == []
+        return reader.superseded_of(session, 1e12)
+    finally:
+        reader.close()
 
 
 async def figures_of(journal: Journal) -> object:
