@@ -31,6 +31,7 @@ def facts() -> dict[str, bool]:
         "detouring.py",
         "pausing.py",
         "ratings.py",
+        "pausing.py",
         "pruning.py",
         "steering.py",
     )

@@ -78,7 +78,8 @@ class Guard:
         def run() -> T:
             reader = Reader(self._parts.journal.path, self._parts.settings.store.busy_s)
             try:
-                return work(reader)
+                with reader.snapshot():
+                    return work(reader)
             finally:
                 reader.close()
 
