@@ -22,7 +22,7 @@ from agentstate.store import bodies
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
 from agentstate.store.outbox_reader import OutboxReader
-from agentstate.store.ratings import RatingReader
+from agentstate.store.rating_reader import RatingReader
 from agentstate.store.rows import AnswerRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
 from agentstate.store.stats_reader import StatsReader
