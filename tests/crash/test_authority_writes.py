@@ -20,6 +20,8 @@ BY_PEOPLE = {
     "rotate_approver": (1, "approver.rotated"),
     "set_labels": (1, "session.labelled"),
     "decide": (1, "approval.decided"),
+    "rate": (1, "step.rated"),
+    "label_step": (1, "step.labelled"),
 }
 
 
@@ -38,6 +40,8 @@ def test_proxy_killed_at_an_act_of_authority_has_done_it_whole_or_not_at_all(
             "rotate_approver": ("/api/approvers/ann/rotate", {}),
             "set_labels": ("/api/sessions/s/labels", {"add": ["vip"]}),
             "decide": (f"/api/approvals/{key}/action", {"action": "APPROVED"}),
+            "rate": ("/api/sessions/s/steps/0/rating", {"rating": "good"}),
+            "label_step": ("/api/sessions/s/steps/0/labels", {"add": ["example"]}),
         }
         with pytest.raises(OSError, match=r"."):
             proxy.control.post(*calls[name])
@@ -54,6 +58,8 @@ def test_proxy_killed_at_an_act_of_authority_has_done_it_whole_or_not_at_all(
                 "add_approver": len(proxy.control.get("/api/approvers")) == 2,
                 "set_labels": proxy.control.get("/api/sessions/s/labels")["labels"] == ["vip"],
                 "decide": as_ann.get(f"/api/approvals/{key}")["status"] == "APPROVED",
+                "rate": proxy.control.steps("s")[0]["rating"] is not None,
+                "label_step": proxy.control.steps("s")[0]["labels"] == ["example"],
             }
             assert seen[name] is done
         assert proxy.stop() == 0

@@ -108,6 +108,17 @@ async def test_what_cannot_be_told_is_left_out_with_a_reason(
     assert report(reader, Filters()).left_out == {reason: 1}
 
 
+async def test_a_line_that_breaks_a_rule_is_not_written(book: Book, reader: Reader) -> None:
+    tools = [{"type": "function", "function": {"name": f"t{number}"}} for number in range(129)]
+    run = await book.run("r")
+    await said(book, run, chat.request("hi", tools=tools), chat.completion("x"))
+    await said(book, run, chat.request("hi", tools=tools[:128]), chat.completion("y"))
+    found = report(reader, Filters())
+    assert (found.lines, found.left_out) == (
+        1, {"breaks a rule of the format: there are more than 128 tools, or none": 1},
+    )  # fmt: skip
+
+
 async def test_a_deeply_nested_argument_ends_no_export(book: Book, reader: Reader) -> None:
     run = await book.run("r")
     for depth in (200, 5_000, 200_000):
