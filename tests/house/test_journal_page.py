@@ -31,7 +31,6 @@ def facts() -> dict[str, bool]:
         "detouring.py",
         "pausing.py",
         "ratings.py",
-        "pausing.py",
         "pruning.py",
         "steering.py",
     )
