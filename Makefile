@@ -6,8 +6,9 @@ STAMP := $(VENV)/.ready
 PYTEST_ARGS ?=
 
 CLIENTS := .venv-clients
+DATASETS := .venv-datasets
 
-.PHONY: help demo test test-clients client-table check fmt bench setup lock clean
+.PHONY: help demo test test-clients test-datasets client-table check fmt bench setup lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,6 +46,17 @@ test-clients: $(STAMP) $(CLIENTS)/.ready  ## real SDKs, frameworks and coding ag
 	-@if command -v npm >/dev/null 2>&1; then $(BIN)/python -m tests.clients.matrix.node_environments; fi
 	-@$(BIN)/python -m tests.clients.conformance.environment
 	$(BIN)/python -m pytest tests/clients -n auto --dist loadgroup $(PYTEST_ARGS)
+
+$(DATASETS)/.ready: pyproject.toml
+	@echo "setting up $(DATASETS) (once; torch is large) ..."
+	@$(PYTHON) -m venv $(DATASETS)
+	@$(DATASETS)/bin/python -m pip install --quiet --disable-pip-version-check 'datasets>=5,<6' pytest
+	-@$(DATASETS)/bin/python -m pip install --quiet --disable-pip-version-check 'trl>=1.16,<2' jinja2
+	@touch $@
+
+test-datasets: $(STAMP) $(DATASETS)/.ready  ## exports are loaded by datasets and rendered and trained on by TRL
+	$(BIN)/python -m tests.datasets.made $(DATASETS)/made
+	DATASETS_MADE=$(CURDIR)/$(DATASETS)/made $(DATASETS)/bin/python -m pytest -p no:cacheprovider --noconftest tests/datasets
 
 client-table: $(STAMP)  ## every client killed at every point (an hour); writes docs/reference/clients.md
 	@$(BIN)/python -m tests.clients.matrix.environments

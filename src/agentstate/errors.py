@@ -87,6 +87,15 @@ class NotFound(AgentStateError):
     retry_after = None
 
 
+class MethodNotAllowed(AgentStateError):
+    """There is something at this address, but not for this method."""
+
+    code = "method_not_allowed"
+    status = 405
+    kind = "invalid_request_error"
+    retry_after = None
+
+
 class Conflict(AgentStateError):
     code = "conflict"
     status = 409
@@ -104,7 +113,10 @@ class Refused(AgentStateError):
 
 
 class SessionPaused(Refused):
+    """``waited``: the request has waited for the end of the pause as long as it may, and is not to wait again."""
+
     code = "session_paused"
+    waited = False
 
 
 class BudgetExceeded(Refused):
@@ -224,6 +236,13 @@ class StepTaken(AgentStateError):
     """Another request moved the step on meanwhile; asking again finds its answer."""
 
     code = "step_taken"
+    retry_after = 1.0
+
+
+class SessionGone(AgentStateError):
+    """The session was deleted while a request of it was on its way; asking again begins a new one."""
+
+    code = "session_gone"
     retry_after = 1.0
 
 

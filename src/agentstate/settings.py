@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from agentstate.errors import SettingsError
 
@@ -185,6 +186,25 @@ class BreakerSettings(_Section):
     )
 
 
+class ExportSettings(_Section):
+    """What is taken out of exports."""
+
+    redact: list[str] = Field(
+        default_factory=list,
+        description="Further patterns (regular expressions) of what is redacted in exports, as `ACME-[0-9]{6}`.",
+    )
+
+    @field_validator("redact")
+    @classmethod
+    def _patterns(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        return patterns
+
+
 class ReplaySettings(_Section):
     on_divergence: Literal["auto", "fork", "pause", "strict"] = Field(
         "auto", description="`auto`: fork, but pause when tool calls that may have acted lie in the unread tail."
@@ -205,6 +225,17 @@ class ReplaySettings(_Section):
     drain_bytes: int = Field(16 * MIB, ge=0, description="How much of it.")
     follow_jobs_s: float = Field(
         86400.0, ge=0, description="How long a job that a provider runs in the background is followed; 0: not at all."
+    )
+
+
+class PauseSettings(_Section):
+    """What becomes of requests while a person has paused their session. Recorded answers are given all the same."""
+
+    requests: Literal["wait", "refuse"] = Field(
+        "wait", description="`wait`: they are kept waiting until the session is resumed; `refuse`: `session_paused`."
+    )
+    wait_s: float | None = Field(
+        None, gt=0, description="Longest time that a request is kept waiting, then it is refused; none: any time."
     )
 
 
@@ -278,6 +309,8 @@ class AlertSettings(_Section):
             "call.in_doubt",
             "budget.reached",
             "provider.down",
+            "session.paused",
+            "session.resumed",
         ]
     ] = Field(
         ["approval.required", "session.failed", "run.diverged", "call.in_doubt", "budget.reached", "provider.down"],
@@ -304,6 +337,14 @@ class ApprovalSettings(_Section):
     )
 
 
+class DashboardSettings(_Section):
+    """The pages under `/dashboard`."""
+
+    login_expires_s: float = Field(
+        7 * 86400.0, gt=0, description="How long a browser stays logged in to the dashboard."
+    )
+
+
 class BudgetSettings(_Section):
     """Limits on what sessions may use; with none of them, nothing is counted. Replayed answers use nothing."""
 
@@ -324,6 +365,35 @@ class BudgetSettings(_Section):
     at_limit: Literal["hold", "deny"] = Field(
         "hold", description="At a limit: hold the call until a person raises it or stops, or deny it."
     )
+
+
+class RetentionSettings(_Section):
+    """What goes by itself; with none of these, nothing ever does. What somebody may still need never goes."""
+
+    sessions_days: float | None = Field(
+        None, gt=0, description="Sessions go that were not used for so many days; none: they stay."
+    )
+    max_sessions: int | None = Field(None, ge=1, description="So many stay, those that were used last; none: all.")
+    max_bytes: int | None = Field(
+        None, ge=1024, description="The oldest go until the journal's content is no larger than that; none: any size."
+    )
+    keep_labels: list[str] = Field(
+        default_factory=list, description="Patterns of labels whose sessions stay, however old."
+    )
+    superseded_days: float | None = Field(
+        None,
+        gt=0,
+        description="Of sessions that stay, steps go that a rollback left behind so many days ago, where they did "
+        "nothing outside; none: a rollback never deletes anything.",
+    )
+    every_h: float = Field(24.0, gt=0, description="Hours between two looks at these rules.")
+
+
+class LabelRetentionSettings(_Section):
+    """How long sessions with a label stay; where several of its labels say something, the longest time counts."""
+
+    label: str = Field(min_length=1, description="Pattern of labels, as `test*`.")
+    days: float | None = Field(None, gt=0, description="They go when they were not used for so many days; none: never.")
 
 
 class HintSettings(_Section):
@@ -388,14 +458,19 @@ class Settings(_Section):
     shutdowns: list[ShutdownSettings] = Field(default_factory=list)
     breaker: BreakerSettings = Field(default_factory=BreakerSettings)  # type: ignore[arg-type]
     replay: ReplaySettings = Field(default_factory=ReplaySettings)  # type: ignore[arg-type]
+    export: ExportSettings = Field(default_factory=ExportSettings)
+    pause: PauseSettings = Field(default_factory=PauseSettings)  # type: ignore[arg-type]
     tools: ToolSettings = Field(default_factory=ToolSettings)
     mcp: dict[str, McpSettings] = Field(default_factory=dict)
     probes: list[ProbeSettings] = Field(default_factory=list)
     policies: list[PolicySettings] = Field(default_factory=_default_policies)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)  # type: ignore[arg-type]
     alerts: list[AlertSettings] = Field(default_factory=list)
+    dashboard: DashboardSettings = Field(default_factory=DashboardSettings)  # type: ignore[arg-type]
     prices: list[PriceSettings] = Field(default_factory=list)
     budget: BudgetSettings = Field(default_factory=BudgetSettings)  # type: ignore[arg-type]
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)  # type: ignore[arg-type]
+    label_retention: list[LabelRetentionSettings] = Field(default_factory=list)
     hints: HintSettings = Field(default_factory=HintSettings)  # type: ignore[arg-type]
     log: LogSettings = Field(default_factory=LogSettings)  # type: ignore[arg-type]
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)  # type: ignore[arg-type]
@@ -412,6 +487,7 @@ _IN_ORDER: dict[str, type[BaseModel]] = {
     "probes": ProbeSettings,
     "policies": PolicySettings,
     "alerts": AlertSettings,
+    "label_retention": LabelRetentionSettings,
 }
 
 # Short names of variables that are used often. The long form (AGENTSTATE_SECTION__NAME) works for every setting.
@@ -478,6 +554,21 @@ def load(
         raise SettingsError(_explain(error, path)) from error
 
 
+def policies_of(text: str) -> list[PolicySettings]:
+    """The policies of a text as a settings file has them, one ``[[policies]]`` after the other; nothing else may be in
+    it. Raises ``SettingsError``."""
+    try:
+        values = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SettingsError(f"the policies are not TOML: {error}; mend that line") from error
+    if others := sorted(values.keys() - {"policies"}):
+        raise SettingsError(f"only [[policies]] can be tried, not {', '.join(others)}; leave the rest out")
+    try:
+        return Settings(policies=values.get("policies", [])).policies
+    except ValidationError as error:
+        raise SettingsError(_explain(error, None)) from error
+
+
 def secret_values(part: Any) -> list[str]:
     """Every secret text in settings, or in a part of them."""
     if isinstance(part, SecretStr):
@@ -518,7 +609,17 @@ def _from_environment(environ: dict[str, str]) -> dict[str, Any]:
 
 def _parsed(text: str, keys: tuple[str, ...]) -> Any:
     """A list in a variable is comma-separated; everything else is left to the types."""
-    if keys[-1] in ("agent_keys", "allowed_hosts", "dialects", "read", "idempotent", "headers_env", "statuses"):
+    if keys[-1] in (
+        "agent_keys",
+        "allowed_hosts",
+        "dialects",
+        "read",
+        "idempotent",
+        "headers_env",
+        "statuses",
+        "keep_labels",
+        "redact",
+    ):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 

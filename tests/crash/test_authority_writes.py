@@ -20,6 +20,10 @@ BY_PEOPLE = {
     "rotate_approver": (1, "approver.rotated"),
     "set_labels": (1, "session.labelled"),
     "decide": (1, "approval.decided"),
+    "pause_session": (1, "session.paused"),
+    "resume_session": (1, "session.resumed"),
+    "rate": (1, "step.rated"),
+    "label_step": (1, "step.labelled"),
 }
 
 
@@ -38,7 +42,13 @@ def test_proxy_killed_at_an_act_of_authority_has_done_it_whole_or_not_at_all(
             "rotate_approver": ("/api/approvers/ann/rotate", {}),
             "set_labels": ("/api/sessions/s/labels", {"add": ["vip"]}),
             "decide": (f"/api/approvals/{key}/action", {"action": "APPROVED"}),
+            "pause_session": ("/api/sessions/s/pause", {"reason": "why"}),
+            "resume_session": ("/api/sessions/s/resume", {}),
+            "rate": ("/api/sessions/s/steps/0/rating", {"rating": "good"}),
+            "label_step": ("/api/sessions/s/steps/0/labels", {"add": ["example"]}),
         }
+        if name == "resume_session":
+            proxy.control.post("/api/sessions/s/pause", {})
         with pytest.raises(OSError, match=r"."):
             proxy.control.post(*calls[name])
         assert proxy.wait() == -9
@@ -50,10 +60,15 @@ def test_proxy_killed_at_an_act_of_authority_has_done_it_whole_or_not_at_all(
         if name in ("disable_approver", "rotate_approver"):
             assert (status_of(as_ann.get, "/api/sessions")[0] == 401) if done else as_ann.get("/api/sessions")
         else:
+            status = proxy.control.session("s")["session"]["status"]
             seen = {
+                "pause_session": status == "PAUSED",
+                "resume_session": status == "RUNNING",
                 "add_approver": len(proxy.control.get("/api/approvers")) == 2,
                 "set_labels": proxy.control.get("/api/sessions/s/labels")["labels"] == ["vip"],
                 "decide": as_ann.get(f"/api/approvals/{key}")["status"] == "APPROVED",
+                "rate": proxy.control.steps("s")[0]["rating"] is not None,
+                "label_step": proxy.control.steps("s")[0]["labels"] == ["example"],
             }
             assert seen[name] is done
         assert proxy.stop() == 0

@@ -13,7 +13,8 @@ from urllib.parse import urlencode
 import pytest
 
 from agentstate import clock
-from agentstate.engine.links import KEY_FILE, Links
+from agentstate.engine.links import Links
+from agentstate.engine.signing import KEY_FILE
 from agentstate.errors import Forbidden
 from tests.support.approvals import Held, prepared
 from tests.support.client import Answer

@@ -26,7 +26,7 @@ def remembered(journal: Journal) -> dict[tuple[Scope, int], Used]:
 def recorded(journal: Journal, key: tuple[Scope, int]) -> Used:
     conn = journal._writer.lend()
     assert conn is not None
-    return reserving._read(conn, *key)
+    return reserving.read_used(conn, *key)
 
 
 def same(one: Used, other: Used) -> bool:

@@ -81,13 +81,28 @@ def test_all_that_was_sent_and_spared_is_summed_up(journal: Journal, now: list[f
         ("session", {"one": (3, 3), "two": (1, 0)}),
     ],
 )
-def test_sums_stand_by_day_model_provider_or_session(
+def test_sums_stand_by_what_is_asked_for(
     journal: Journal, now: list[float], by: str, rows: dict[str, tuple[int, int]]
 ) -> None:
     found = figures(journal, now, by=by)
     assert {row.name: (row.sent.calls, row.spared.replays) for row in found.rows} == rows
     assert sum(row.sent.cost for row in found.rows) == found.total.sent.cost
     assert sum(row.spared.saved for row in found.rows) == found.total.spared.saved
+
+
+def test_under_labels_a_session_counts_once_for_each_and_those_without_stand_apart(
+    journal: Journal, now: list[float]
+) -> None:
+    asyncio.run(fill(journal, now))
+    session = journal.read.session("one")
+    assert session is not None
+    asyncio.run(journal.set_labels(session, ["night", "billing"], [], "ana"))
+    reader = Reader(journal.path)
+    found = stats(reader, by="label")
+    reader.close()
+    assert {row.name: row.sent.calls for row in found.rows} == {"": 1, "billing": 3, "night": 3}
+    assert {row.name: row.spared.replays for row in found.rows} == {"": 0, "billing": 3, "night": 3}
+    assert found.total.sent.calls == 4
 
 
 def test_first_and_last_day_and_the_session_bound_what_counts(journal: Journal, now: list[float]) -> None:
@@ -116,7 +131,7 @@ def test_what_cannot_be_understood_is_refused(journal: Journal, asked: dict[str,
     with pytest.raises(NotFound):
         stats(reader, session="nobody")
     reader.close()
-    assert len(BY) == 4
+    assert len(BY) == 5
 
 
 def test_a_question_in_flight_is_no_call_yet_and_one_that_was_interrupted_may_have_cost(tmp_path: Path) -> None:

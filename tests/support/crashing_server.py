@@ -52,14 +52,14 @@ def arm(name: str, count: int, when: str) -> None:
     seen: set[int] = set()
     keep: list[object] = []  # ids are compared, so what they name has to stay alive
 
-    def is_the_one(item: writer._Write) -> bool:
+    def is_the_one(item: writer.Write) -> bool:
         if item.name != name or id(item) in seen:
             return False
         seen.add(id(item))
         keep.append(item)
         return len(seen) == count
 
-    def patched(self: writer.Writer, group: list[writer._Write]) -> None:
+    def patched(self: writer.Writer, group: list[writer.Write]) -> None:
         doomed = False
         for item in group:
             if is_the_one(item):

@@ -24,6 +24,8 @@ LABELS = {
     "spent": "Spent",
     "limit": "Limit",
     "decided_by": "Decided by",
+    "by": "By",
+    "reason": "Reason",
 }
 # Facts that programs are told too; sentences say what they mean to people.
 _PLAIN = ("approval", "kind", "state")
@@ -150,6 +152,10 @@ def _words(alert: Alert) -> tuple[str, str]:
                 f"Session failed: {session}",
                 "What was paid is kept: mend the agent and run it again under the same session id.",
             )
+        case "session.paused":
+            return f"Session paused: {session}", "Nothing of it is sent until somebody resumes it."
+        case "session.resumed":
+            return f"Session resumed: {session}", "Requests that waited go on."
         case "run.diverged":
             return (
                 f"Run diverged: {session}",

@@ -105,14 +105,18 @@ def audit(
 def label(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Session id.")],
     add: Annotated[list[str] | None, typer.Argument(metavar="LABEL", help="Labels to add.")] = None,
+    more: Annotated[list[str] | None, typer.Option("--add", help="The same; may be repeated.")] = None,
     remove: Annotated[list[str] | None, typer.Option("--remove", help="A label to remove; may be repeated.")] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="Labels of this step, by which exports can go.")] = None,
     url: Url = None,
     config: Config = None,
 ) -> None:
-    """Show or change the labels of a session, by which policies can go."""
-    control, path = connected(config, url), f"/api/sessions/{part(session)}/labels"
-    if add or remove:
-        found = control.call("POST", path, {"add": add or [], "remove": remove or []})
+    """Show or change the labels of a session, by which policies and exports can go, or of a step."""
+    where = "" if step is None else f"/steps/{step}"
+    control, path = connected(config, url), f"/api/sessions/{part(session)}{where}/labels"
+    added = [*(add or []), *(more or [])]
+    if added or remove or step is not None:
+        found = control.call("POST", path, {"add": added, "remove": remove or []})
     else:
         found = control.call("GET", path)
     print(", ".join(visible(name) for name in found["labels"]) or "no labels")

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +31,7 @@ LOG_NAME = "agentstate-serve.log"
 LOG_BYTES = 1024 * 1024  # a log larger than this is begun anew
 PROBE_S = 2.0
 CALL_S = 10.0
+SILENCE_S = 45.0  # three heartbeats
 START_S = 30.0
 POLL_S = 0.05
 LINGER_S = 3
@@ -79,12 +80,19 @@ class Control:
         """Set the session's status, one of RUNNING, PAUSED, FAILED, COMPLETED."""
         self.call("POST", f"/api/sessions/{_part(session)}/status", {"status": status})
 
-    def call(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float = CALL_S) -> Any:
+    def call(
+        self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float = CALL_S,
+        headers: dict[str, str] | None = None,
+    ) -> Any:  # fmt: skip
         """The parsed answer. Raises ``Unauthorized``, ``ControlRefused`` or ``ProxyUnreachable``."""
         request = urllib.request.Request(  # noqa: S310 - the address comes from settings or from the proxy itself
             self.url + path,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"},
+            headers={
+                "Authorization": f"Bearer {self._token}",
+                "Content-Type": "application/json",
+                **(headers or {}),
+            },
             method=method,
         )
         try:
@@ -96,6 +104,21 @@ class Control:
             raise ProxyUnreachable(
                 f"the proxy at {self.url} does not answer ({why}); start it with `agentstate serve`"
             ) from error
+
+    def lines(self, path: str, *, silence: float = SILENCE_S) -> Iterator[str]:
+        """The lines of an answer that comes as long as it likes, while it is never silent for so long (seconds). Ends
+        where the proxy ends it. Raises as ``call`` does."""
+        headers = {"Authorization": f"Bearer {self._token}"}
+        request = urllib.request.Request(self.url + path, headers=headers)  # noqa: S310 - as in ``call``
+        try:
+            with _opened(request, silence) as reply:
+                for line in reply:
+                    yield line.decode("utf-8", "replace").rstrip("\r\n")
+        except urllib.error.HTTPError as error:
+            raise self._refusal(error) from error
+        except (OSError, HTTPException) as error:
+            why = getattr(error, "reason", error)
+            raise ProxyUnreachable(f"the proxy at {self.url} does not answer any more ({why})") from error
 
     def _refusal(self, error: urllib.error.HTTPError) -> AgentStateError:
         if error.code == 401:
@@ -295,11 +318,15 @@ def _accepts(url: str, settings: Settings, token: str | None) -> bool:
 
 
 def _fetched(request: urllib.request.Request, timeout: float) -> Any:
-    # No HTTP proxy of the environment stands between us and a proxy on this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=timeout) as reply:
+    with _opened(request, timeout) as reply:
         text = reply.read()
     return json.loads(text) if text else None
+
+
+def _opened(request: urllib.request.Request, timeout: float) -> Any:
+    # No HTTP proxy of the environment stands between us and a proxy on this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return opener.open(request, timeout=timeout)
 
 
 def _announced(output: IO[bytes]) -> str | None:

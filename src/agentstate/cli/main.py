@@ -35,7 +35,8 @@ Config = Annotated[
 Db = Annotated[str | None, typer.Option("--db", help="Journal: sqlite:///path or a path.")]
 
 # Under which the list of commands is grouped.
-RUN, SEE, DECIDE, TELL = "Run", "See", "Decide", "People and policies"
+RUN, SEE, DECIDE, STEER = "Run", "See", "Decide", "Go on from elsewhere"
+TELL, KEEP = "People and policies", "Retention"
 
 
 def _settings(config: Path | None, **flags: Any) -> Any:
@@ -97,9 +98,10 @@ def serve(
 def _said(settings: Any) -> Any:
     from agentstate import settings as where
 
-    def said(url: str) -> None:
+    def said(url: str, login: Any) -> None:
         print(f"AgentState listening on {url}", flush=True)
-        if sys.stdout.isatty():
+        if sys.stdout.isatty():  # elsewhere it would end in a log, and a link that logs in does not belong there
+            print(f"  dashboard:     {url}{login()}")
             token = where.data_folder() / "admin_token"
             print(f"  agents:        base URL {url}/s/<session>/v1")
             print(f"  journal:       {where.store_path(settings)}")
@@ -116,13 +118,20 @@ def sessions(
         Literal["RUNNING", "PAUSED", "FAILED", "COMPLETED"] | None,
         typer.Option(case_sensitive=False, help="Only RUNNING, PAUSED, FAILED or COMPLETED ones."),
     ] = None,
+    q: Annotated[str, typer.Option("--search", help="Only those with this in their id, a label or a model.")] = "",
+    model: Annotated[str, typer.Option(help="Only those that asked this model, or were answered by it.")] = "",
+    label: Annotated[str, typer.Option(help="Only those with this label.")] = "",
+    since: Annotated[str, typer.Option(help="Changed since: 2026-01-31, a time in ISO 8601, or 90min, 24h, 7d.")] = "",
+    until: Annotated[str, typer.Option(help="Changed until; a day counts as a whole.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="How many, latest change first.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
     """List the sessions of the journal."""
     from agentstate.cli import show as shown
+    from agentstate.engine.overview import wanted
 
-    shown.sessions(_settings(config, store__url=db), status or "", limit, as_json)
+    asked = wanted(q=q, status=status or "", model=model, label=label, since=since, until=until)
+    shown.sessions(_settings(config, store__url=db), asked, limit, as_json)
 
 
 @app.command(rich_help_panel=SEE)
@@ -151,17 +160,39 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import alerts, approvals, authority, demo, mcp, policy, run, stats
+    from agentstate.cli import (  # noqa: I001 - a list
+        alerts, approvals, authority, comparing, dashboard, demo, diff, events, export, mcp, policy, prune, run,
+        running, standing, stats, steering,
+    )  # fmt: skip
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
     app.command("demo", rich_help_panel=RUN)(demo.command)
     app.command("mcp", rich_help_panel=RUN)(mcp.command)
+    app.command("dashboard", rich_help_panel=SEE)(dashboard.command)
     app.command("stats", rich_help_panel=SEE)(stats.stats)
-    for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
+    app.command("diff", rich_help_panel=SEE)(diff.diff)
+    app.command("budgets", rich_help_panel=SEE)(running.budgets)
+    app.command("test", rich_help_panel=SEE)(running.test)
+    app.command("diagnostics", rich_help_panel=SEE)(running.diagnostics)
+    policy.policy.command("last")(running.last)
+    policy.policy.command("list")(standing.policies)
+    for look in (standing.runs, standing.providers, standing.settings, standing.whoami):
+        app.command(look.__name__, rich_help_panel=SEE)(look)
+    app.command("events", rich_help_panel=SEE)(events.events)
+    app.command("export", rich_help_panel=SEE)(export.export)
+    for command in (approvals.approvals, approvals.approve, approvals.reject, steering.edit, approvals.settle):
         app.command(command.__name__, rich_help_panel=DECIDE)(command)
+    for keep in (prune.prune, prune.delete, prune.pin, prune.unpin):
+        app.command(keep.__name__, rich_help_panel=KEEP)(keep)
+    for act in (comparing.pause, comparing.resume):
+        app.command(act.__name__, rich_help_panel=DECIDE)(act)
+    app.command("try", rich_help_panel=DECIDE)(comparing.attempt)
+    for verb in (steering.rollback, steering.fork, steering.branches):
+        app.command(verb.__name__, rich_help_panel=STEER)(verb)
     app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)
     app.command("audit", rich_help_panel=TELL)(authority.audit)
     app.command("label", rich_help_panel=TELL)(authority.label)
+    app.command("rate", rich_help_panel=TELL)(export.rate)
     app.add_typer(policy.policy, name="policy", rich_help_panel=TELL)
     app.add_typer(alerts.app, rich_help_panel=TELL)
 

@@ -14,10 +14,12 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from agentstate.core.replay import DEADLY
+from agentstate.engine import overview
 from agentstate.engine.sessions import found
 from agentstate.errors import NotFound
 from agentstate.server.views import detail_view, session_view
 from agentstate.settings import Settings, store_path
+from agentstate.store.overview_reader import Wanted
 from agentstate.store.reader import Reader
 
 _PAGE = 10_000
@@ -25,15 +27,18 @@ _WIDE = 40  # characters of a text in a table
 _BODIES = ("prompt", "response", "proposed")
 
 
-def sessions(settings: Settings, status: str, limit: int, as_json: bool) -> None:
+def sessions(settings: Settings, asked: Wanted, limit: int, as_json: bool) -> None:
     """List sessions. Raises ``StoreError``."""
     reader = Reader(store_path(settings), settings.store.busy_s)
     try:
-        rows = [session_view(reader, row) for row in reader.sessions(limit, None, status)]
+        rows = [session_view(reader, listed.row) for listed in overview.rows(reader, asked, limit)]
     finally:
         reader.close()
     if as_json:
         _json(rows)
+        return
+    if not rows and asked != Wanted():
+        Console().print("no session is like that; leave an option out")
         return
     if not rows:
         Console().print("no sessions yet; point an agent's base URL at the proxy, or try `agentstate demo`")

@@ -27,7 +27,7 @@ class Asked:
     outcome: Outcome = Outcome.LIVE
     carried: tuple[int, ...] = ()
 
-    def told(self, outcome: Outcome, step: int, model: str, replayed: bool, match: Match = Match.STRICT) -> Told:
+    def told(self, outcome: Outcome, step: int | None, model: str, replayed: bool, match: Match = Match.STRICT) -> Told:
         return Told(outcome, step, self.run.name, model, match, replayed, bool(self.run.siblings), self.run.evidence)
 
     def told_of(self, live: Live, outcome: Outcome) -> Told:

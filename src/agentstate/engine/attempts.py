@@ -7,7 +7,6 @@ before a byte of it leaves; a call that is answered at once costs no more than a
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -26,11 +25,11 @@ from agentstate.engine.candidates import Asking, Switch, Unfit
 from agentstate.engine.failing import all_failed, failure_of, left_alone, limits, short, told_detour
 from agentstate.engine.headers import packed_headers
 from agentstate.engine.secrets import secrets_of
+from agentstate.engine.turns import bounded
 from agentstate.errors import (
     AgentStateError,
     UpstreamFault,
     UpstreamInvalid,
-    UpstreamTimeout,
     final,
 )
 from agentstate.providers.client import Headers, Question
@@ -85,7 +84,7 @@ async def run(job: Job, attempt: Callable[[Job], Awaitable[None]]) -> None:
         while True:
             try:
                 if job.parts.bounded:
-                    await _bounded(job, attempt)
+                    await bounded(job, attempt)
                 else:
                     await attempt(job)
             except Again as again:
@@ -108,29 +107,6 @@ async def run(job: Job, attempt: Callable[[Job], Awaitable[None]]) -> None:
     finally:
         for candidate in job.trials:
             breakers.left(candidate)
-
-
-async def _bounded(job: Job, attempt: Callable[[Job], Awaitable[None]]) -> None:
-    """An attempt within the limits of the settings: in its turn, and in time."""
-    limit = job.parts.settings.retry.attempt_timeout_s
-    queue = job.parts.queues.get(job.provider.name)
-    if queue is None:
-        await _timed(job, attempt, limit)
-    else:
-        async with queue.turn(job.live.session):
-            await _timed(job, attempt, limit)
-
-
-async def _timed(job: Job, attempt: Callable[[Job], Awaitable[None]], limit: float | None) -> None:
-    try:
-        async with asyncio.timeout(limit) as job.limit:
-            await attempt(job)
-    except TimeoutError as error:
-        raise UpstreamTimeout(
-            f"provider {job.provider.name} took longer than {limit:g} s for its answer (retry.attempt_timeout_s)"
-        ) from error
-    finally:
-        job.limit = None
 
 
 # --- what failed ---
@@ -317,7 +293,7 @@ async def _next(job: Job, detour: Detour) -> None:
     """Write down that another attempt begins. Raises ``SessionPaused``, and ``Conflict`` where the step was rolled
     back: what people stopped meanwhile is not sent."""
     live, course = job.live, job.course
-    waiting.check_goes_on(job)
+    await waiting.goes_on(job)
     job.received.clear()
     job.gate = job.heard = None
     job.size, job.status, job.headers = 0, 0, []

@@ -26,9 +26,10 @@ from agentstate.store.rows import ApprovalRow, Ending
 
 
 class Held(NamedTuple):
-    """A person is to decide; the process asks again. ``row``: the question; ``None``: it is not put yet."""
+    """A person is to decide; the process asks again. ``row``: the question; ``None``: it is not put yet, or ``why``."""
 
     row: ApprovalRow | None
+    why: str = ""
 
 
 class Report(NamedTuple):
@@ -60,6 +61,9 @@ class Claims:
             return self.tools.recorded(decision.step)
         if isinstance(decision, Follow):
             raise StepTaken("an equal call is being asked for by another request; ask again")
+        if self.parts.pauses.waits(asked.session.key):
+            await self.parts.pauses.rested_once(asked.session.key, wait_s)
+            return Held(None, "the session is paused")  # asked again, it is judged anew
         step = self.tools.step_of(decision)
         live, waiting = self.tools.new_live(asked, step), Waiting()
         live.recording.enter()

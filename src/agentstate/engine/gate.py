@@ -144,7 +144,7 @@ class Gate:
             return ""
         session = self._parts.journal.facts.session(place.session)
         found = None if session is None else self._parts.journal.read.made_before(session, run, digest_of(call))
-        return "" if found is None else f"step {found[0]}, of another run or branch, made an equal call"
+        return "" if found is None else f"step {found[0]}, of another run, branch or fork, made an equal call"
 
     def question_of_request(self, place: Place, branch: int, call: Call) -> NewApproval:
         """What is asked where the agent wants its request held before it is sent."""
@@ -261,12 +261,14 @@ class Gate:
         for event in self.requests.values():
             event.set()
         self._parts.floating.decided_any()
+        self._parts.pauses.news()
 
     def look_again(self) -> None:
         """Something that held steps back may be over."""
         for step in (*self._parts.floating.holding, *self.requests):
             self.look(step)
         self._parts.floating.decided_any()
+        self._parts.pauses.news()
 
     def look_at_requests(self) -> None:
         """Questions that wait to be sent may have room now."""

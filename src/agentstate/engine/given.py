@@ -13,13 +13,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agentstate.core.model import Release, Shape, ToolResult
-from agentstate.dialects.base import Dialect, Gate
+from agentstate.core.model import Call, Release, Shape, ToolResult
+from agentstate.dialects.base import Dialect
 from agentstate.engine.headers import live_headers
+from agentstate.engine.pausing import heartbeats
 from agentstate.engine.recording import Recording
 from agentstate.engine.request import Answer, Request, Told
-from agentstate.errors import AgentStateError, HumanRejection
-from agentstate.store.rows import AnswerRow, SessionRow
+from agentstate.errors import AgentStateError, HumanRejection, UpstreamFault
+from agentstate.store.rows import AnswerRow
 
 if TYPE_CHECKING:
     from agentstate.engine.asked import Asked
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("agentstate")
 # Releases that are given like any other recorded answer.
 AS_IT_IS = frozenset({Release.ANSWER, Release.MESSAGE})
-_BLANK = b"\n"  # before a JSON body: every client tolerates it
 
 
 def rejection(recorded: AnswerRow) -> HumanRejection:
@@ -41,9 +41,9 @@ def waiting(asked: Asked, told: Told, recording: Recording, close: Callable[[boo
     stream = call.shape.stream
     as_recorded = stream and recording.shape == call.shape
     if stream and not (as_recorded and recording.shown):
-        heartbeat: Callable[[], bytes] = partial(_early, dialect, dialect.gate(call))
+        heartbeat = heartbeats(dialect, call)
     else:
-        heartbeat = recording.heartbeat if stream else (lambda: _BLANK)
+        heartbeat = recording.heartbeat if stream else heartbeats(dialect, call)
     return Answer(
         200,
         [("content-type", dialect.content_type(call.shape)), *told.headers()],
@@ -63,13 +63,20 @@ def waiting(asked: Asked, told: Told, recording: Recording, close: Callable[[boo
     )
 
 
-def _early(dialect: Dialect, unseen: Gate) -> bytes:
-    """A heartbeat before a stream of which nothing is shown: it is converted once it may be given."""
-    return unseen.heartbeat() or getattr(dialect, "early_heartbeat", b"")
-
-
 def _in_shape(dialect: Dialect, recording: Recording, asked: Shape, body: bytes) -> bytes:
     return body if recording.status >= 300 else dialect.convert(recording.shape, asked, body)
+
+
+def after_heartbeat(dialect: Dialect, call: Call, answer: Answer) -> bytes:
+    """The body of a whole answer as it may follow heartbeats of the shape that was asked for. Raises ``UpstreamFault``
+    for one with an error status, which cannot be told any more."""
+    assert answer.body is not None
+    if answer.status >= 300:
+        raise UpstreamFault(f"the provider answered status {answer.status}")
+    kind = next((value for name, value in answer.headers if name.lower() == "content-type"), "")
+    if call.shape.stream and kind.partition(";")[0].strip() == "application/json":
+        return dialect.convert(Shape(), call.shape, answer.body)
+    return answer.body
 
 
 def continued(parts: Parts, asked: Asked, step: int) -> Request:
@@ -93,6 +100,9 @@ async def go_on(
         return
     try:
         found = await answer(continued(parts, asked, step), asked.dialect)
+        while found.rest is not None:
+            await parts.pauses.rested(asked.session.key)
+            found = await found.rest.again() or found
         try:
             body = found.body if found.body is not None else await _whole(found)
         finally:
@@ -110,15 +120,6 @@ async def _whole(found: Answer) -> bytes:
     assert found.recording is not None
     body = await found.recording.whole()
     return found.converted(body) if found.converted is not None else body
-
-
-def why_paused(session: SessionRow) -> str:
-    try:
-        reason = json.loads(session.note).get("text", "") if session.note else ""
-    except ValueError:
-        reason = session.note
-    text = f"session {session.key} is paused" + (f": {reason}" if reason else "")
-    return text + "; set its status to RUNNING to go on"
 
 
 def as_ours(error: Exception) -> AgentStateError:

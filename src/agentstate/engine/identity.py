@@ -6,6 +6,7 @@ Invariant: a session's runs are made one at a time; what a run may not be given 
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, replace
 
 from agentstate import clock
@@ -16,12 +17,14 @@ from agentstate.engine import processes
 from agentstate.engine.core import Parts
 from agentstate.engine.presence import Connection
 from agentstate.engine.request import Request
+from agentstate.errors import SessionGone
 from agentstate.store.rows import NewRunRow, RunRow, SessionRow
 
 # Evidence that by itself says that the run before is over.
 _SUCCESSION = frozenset({Evidence.STEP_NUMBER, Evidence.CUT_CALL, Evidence.FIRST_PROMPT})
 
 
+log = logging.getLogger("agentstate")
 _TURNS = 4  # of the event loop: a socket's end is read, its reader is told, and goes
 
 
@@ -43,7 +46,10 @@ class Identity:
             known = facts.run(session.id, request.run)
             if known is not None:
                 return session, known
+        gone = facts.gone
         owner = await request.connection.owner() if request.connection.local else ""
+        if facts.gone != gone and not facts.current(session):
+            return await self._anew(request, session, asked)
         verdict = self._known(request, session, asked, owner)
         if isinstance(verdict, RunRow):
             return session, verdict
@@ -58,11 +64,19 @@ class Identity:
                     if isinstance(verdict, RunRow):
                         return session, verdict
                 made = await self._begin(request, session, owner, verdict)
-                return facts.session(session.key) or session, made
+                if facts.gone == gone or facts.current(session):
+                    return facts.session(session.key) or session, made
+        except SessionGone:
+            log.info("session %s was deleted while a request of it was on its way: a new one begins", session.key)
         finally:
             gate.users -= 1
             if not gate.users:
                 self._gates.pop(session.id, None)
+        return await self._anew(request, session, asked)
+
+    async def _anew(self, request: Request, session: SessionRow, asked: Fingerprint) -> tuple[SessionRow, RunRow]:
+        """The session was deleted while the request waited: it is the first one of a new session of that id."""
+        return await self.of(request, await self._parts.journal.open_session(session.key), asked)
 
     def _known(self, request: Request, session: SessionRow, asked: Fingerprint, owner: str) -> RunRow | NewRun:
         known = self._parts.journal.facts

@@ -39,6 +39,11 @@ def polled(request: Request) -> str:
     return found.name if asks else ""
 
 
+def looks_up(request: Request) -> bool:
+    """Whether a request of a session looks up, cancels or deletes an answer that its provider holds."""
+    return _named(request) is not None
+
+
 def _streams(request: Request) -> bool:
     """Whether a look at an answer may ask for a stream of it."""
     return request.method == "GET" and "stream" in unquote(request.query).lower()
@@ -71,6 +76,7 @@ async def _followed(parts: Parts, job: Followed) -> None:
             deletion = parts.journal.read.deletion(job.session, job.answer_id)
             if deletion is not None and deletion.done:
                 return
+            await parts.pauses.over(job.session_key)
             seen = await look(parts, job)
         except AgentStateError as error:
             log.info("job %s could not be looked at: %s", job.answer_id, error)
@@ -116,6 +122,7 @@ async def poll(parts: Parts, request: Request, answer_id: str) -> Answer | None:
     plain = request.method == "GET" and not request.query
     if plain and held.body and await _may_tell(parts, request, session, held, answer_id):
         return await end(parts, job, held)
+    await parts.pauses.allowed(session.key)
     async with parts.client.attempt(provider, question) as reply:
         seen = await seen_in(parts, job, reply)
     return await given(parts, job, held, seen, plain, MARK.encode() not in body)

@@ -6,13 +6,14 @@ stream or none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from agentstate.core.model import Outcome, Shape
 from agentstate.dialects import mcp, sse
 from agentstate.engine.headers import live_headers
+from agentstate.engine.pausing import Pauses, Rest
 from agentstate.engine.recording import Recording
-from agentstate.engine.request import Request
+from agentstate.engine.request import Answer, Request
 from agentstate.errors import AgentStateError, Refused, UpstreamFault
 from agentstate.providers.client import Headers
 from agentstate.store.rows import ApprovalRow
@@ -118,6 +119,38 @@ class Listener:
         if not self.recording.begun:
             self.recording.begin(status, headers, Shape())
         self.recording.end(mcp.event(body) if self.recording.shape.stream else body)
+
+
+def resting(
+    pauses: Pauses, key: str, message: mcp.Message, streams: bool, told: Headers,
+    again: Callable[[], Awaitable[Answer | None]],
+) -> Rest:  # fmt: skip
+    """A call that waits, not begun, while its session is paused."""
+    beats = 0
+
+    def beat() -> bytes:
+        nonlocal beats
+        beats += 1
+        if not streams:
+            return b" "
+        return sse.KEEP_ALIVE if message.token is None else mcp.progress(message.token, beats, "the session is paused")
+
+    def failed(error: AgentStateError) -> bytes:
+        return _in_form(mcp.error(message.id, error), streams)
+
+    def fitted(answer: Answer) -> bytes:
+        body = answer.body or b""
+        if answer.status >= 300 and b'"jsonrpc"' not in body:
+            raise UpstreamFault(f"the MCP server answered with status {answer.status}")
+        answer.status = 200  # the error is in the message
+        return _in_form(body, streams)
+
+    headers = [*(_STREAM if streams else [_JSON]), *told]
+    return Rest(pauses, key, headers, beat, again, fitted, failed)
+
+
+def _in_form(body: bytes, streams: bool) -> bytes:
+    return mcp.event(body) if streams else body
 
 
 def _client_of(request: Request) -> tuple[str, str, str]:

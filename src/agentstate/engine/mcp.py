@@ -23,7 +23,7 @@ from agentstate.dialects.concealing import SHORTEST_SECRET, scrubbed
 from agentstate.engine.asked_call import AskedCall, Leave
 from agentstate.engine.core import Parts
 from agentstate.engine.headers import forwarded_to
-from agentstate.engine.listener import Listener
+from agentstate.engine.listener import Listener, resting
 from agentstate.engine.mcp_reply import Refused, read_reply
 from agentstate.engine.readers import cut, left
 from agentstate.engine.request import Answer, Request
@@ -102,6 +102,10 @@ class McpCalls:
             await asyncio.wait({work.task})
         if isinstance(decision, Replay):
             return await self._replay(asked, message, decision.step)
+        if self.parts.pauses.waits(session.key):
+            told = asked.told(Outcome.HELD, None, False).headers()
+            again = partial(self.answer, request, server, message, streams)
+            return Answer(200, told, rest=resting(self.parts.pauses, session.key, message, streams, told, again))
         step = self.tools.step_of(decision)
         work = Work(asked, message, server, self.tools.new_live(asked, step))
         self._works.append(work)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agentstate import clock
 from agentstate.core import effects, policy
 from agentstate.core.effects import After, Holder, Settled, ToolClass
-from agentstate.core.model import Action, ApprovalKind, ApprovalState, ReplayMode, SessionStatus, State, ToolCall
+from agentstate.core.model import Action, ApprovalKind, ApprovalState, ReplayMode, State, ToolCall
 from agentstate.core.policy import Ruling
 from agentstate.engine import processes
 from agentstate.engine.asked_call import AskedCall, Known, Leave
@@ -24,7 +24,7 @@ from agentstate.engine.reopening import asked_again, suffices
 from agentstate.engine.settling import PASSES
 from agentstate.engine.state import Live
 from agentstate.engine.waiting_calls import Waiting
-from agentstate.errors import SessionPaused, ShuttingDown, StepTaken
+from agentstate.errors import ShuttingDown, StepTaken
 from agentstate.store.effect_reader import EffectRow, MadeRow
 from agentstate.store.effects import Claimed
 from agentstate.store.rows import ApprovalRow, Begun, Message, SessionRow
@@ -46,7 +46,7 @@ class Permits:
     async def permit(self, asked: AskedCall, step: int | None, live: Live, waiting: Waiting) -> Leave | Known:
         """Leave to make a call, or what it came to. ``step``: the one whose further attempt it is. Waits for people as
         long as it takes, and says so to ``waiting``. Raises ``AgentStateError``."""
-        self._check_paused(asked)
+        await self._rested(asked)
         if step is None:
             return await self._first(asked, live, waiting)
         effect = self._parts.journal.read.effect(step)
@@ -71,7 +71,7 @@ class Permits:
         if leave is not None or (made is None and ruling.action is Action.ALLOW):
             effect = self._tools.new_effect(asked, leave=leave)
             return self._claimed(live, await self._parts.journal.claim(self._tools.new_step(asked), effect))
-        where = f"step {made.number} made an equal call already, and was rolled back since" if made else ""
+        where = f"step {made.number}, of another branch or fork, made an equal call already" if made else ""
         question = hold_of(asked.session, asked.session.head, asked.proposed, asked.schema, ruling, where)
         messages = self._messages("approval.required", asked, question.id, question.kind)
         if question.state is not ApprovalState.PENDING:
@@ -113,7 +113,8 @@ class Permits:
                 return self._tools.recorded(step)
             if effect.state is State.IN_FLIGHT:
                 raise StepTaken("the call was taken up by another request meanwhile; ask again")
-            self._check_paused(asked)
+            if await self._rested(asked):
+                continue
             self._check_shown(asked, effect)
             arguments = row.effective if row.state is ApprovalState.EDITED else row.arguments
             ruling = self._ruling(asked, asked.named(arguments))
@@ -176,6 +177,7 @@ class Permits:
 
     async def doubted(self, asked: AskedCall, live: Live, waiting: Waiting) -> Leave | Known:
         """Until it is known what became of a call whose result never came."""
+        await self._rested(asked)
         read, step = self._parts.journal.read, live.step
         effect = read.effect(step)
         assert effect is not None
@@ -200,7 +202,8 @@ class Permits:
         assert effect is not None
         if row is None or effect.state is State.COMPLETED:
             return self._tools.recorded(step)
-        self._check_paused(asked)
+        if await self._rested(asked):
+            return await self.doubted(asked, live, waiting)
         self._check_shown(asked, effect)
         settled = effects.settled_by(row.state)
         if settled is Settled.AGAIN:
@@ -265,10 +268,17 @@ class Permits:
         """As it is by now."""
         return self._parts.journal.facts.session(asked.session.key) or asked.session
 
-    def _check_paused(self, asked: AskedCall) -> None:
-        session = self._session(asked)
-        if session.status is SessionStatus.PAUSED:
-            raise SessionPaused(f"session {session.key} is paused; set its status to RUNNING to go on")
+    async def _rested(self, asked: AskedCall) -> bool:
+        """Nothing is claimed or probed while the session is paused; whether the call had to wait, so that what was
+        known of it is old. Raises ``SessionPaused``, and ``StepTaken`` where it was rolled back meanwhile."""
+        pauses, key = self._parts.pauses, asked.session.key
+        if not pauses.waits(key):
+            pauses.check(key)
+            return False
+        await pauses.rested(key)
+        if self._session(asked).head != asked.session.head:
+            raise StepTaken("the session was rolled back while the call waited; ask again")
+        return True
 
     def _check_shown(self, asked: AskedCall, effect: EffectRow) -> None:
         shown, _ = self._parts.head(self._session(asked))

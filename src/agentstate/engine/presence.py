@@ -128,6 +128,10 @@ class Presence:
         """Whether another socket of the session is open."""
         return any(other is not connection for other in self._by_session.get(session, ()))
 
+    def open_sessions(self) -> frozenset[str]:
+        """The sessions for which an open socket spoke."""
+        return frozenset(self._by_session)
+
     def open_of(self, run: int) -> tuple[Connection, ...]:
         """The open sockets that last spoke for a run."""
         return tuple(self._by_run.get(run, ()))

@@ -5,19 +5,23 @@ Invariant: it is the ruling that the gate would make of the same call under thes
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
-from agentstate.core.model import ToolCall
+from agentstate.core.model import Action, ToolCall
 from agentstate.core.policy import Place, Ruling
 from agentstate.dialects import registry
 from agentstate.engine.policies import Policies
 from agentstate.engine.sessions import found
 from agentstate.engine.settling import verdict_of
-from agentstate.errors import AgentStateError, NotFound
+from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.store.reader import Reader
 from agentstate.store.rows import StepRow
 
 _PAGE = 1000
+LAST = 1000  # calls
+_MOST_LAST = 10_000
+_LARGEST = 64 * 1024 * 1024  # bytes of requests and answers that are read for one look
 
 
 class Met(NamedTuple):
@@ -42,15 +46,73 @@ def rehearsed(reader: Reader, key: str, policies: Policies, number: int | None =
         raise NotFound(f"session {key!r} has no step {number}; it has the steps 0 to {session.steps - 1}")
     met: list[Met] = []
     for step in steps:
-        if not step.has_body:
-            continue
-        try:
-            calls = _proposed(reader, step)
-        except AgentStateError as error:
-            met.append(Met(step.number, None, None, str(error)))
-            continue
-        met += [Met(step.number, call, policies.ruling(call, place)) for call in calls]
+        if step.has_body:
+            met += _met(reader, step.id, step.number, place, policies)[0]
     return met
+
+
+class Seen(NamedTuple):
+    """A call of any session that was looked at. ``session``: as agents know it."""
+
+    session: str
+    met: Met
+
+
+class Rehearsal(NamedTuple):
+    """What the last calls would meet. ``looked``: how many calls; ``unread``: answers that could not be read;
+    ``counts``: calls by what they meet; ``by_rule``: calls by the policy (its number, 0: none) and what they meet;
+    ``kept``: the calls that would be held or denied, newest first; ``whole``: all the calls that were asked for, or
+    that there are, were looked at."""
+
+    looked: int
+    unread: int
+    counts: dict[Action, int]
+    by_rule: dict[tuple[int, Action], int]
+    kept: tuple[Seen, ...]
+    whole: bool
+
+
+def rehearsed_last(reader: Reader, policies: Policies, last: int = LAST, shown: int = 50) -> Rehearsal:
+    """What the ``last`` calls that answers of any session propose would meet; ``shown``: at most so many of those kept.
+
+    Looks at no more than 64 MiB of requests and answers. Raises ``BadRequest``.
+    """
+    if not 1 <= last <= _MOST_LAST:
+        raise BadRequest(f"last is {last}; give 1 to {_MOST_LAST} calls")
+    by_rule: Counter[tuple[int, Action]] = Counter()
+    counts: Counter[Action] = Counter()
+    kept: list[Seen] = []
+    looked = unread = size = 0
+    labels: dict[int, tuple[str, ...]] = {}
+    steps = reader.last_proposing(last)
+    for step in steps:
+        if looked >= last or size > _LARGEST:
+            break
+        if step.key not in labels:
+            labels[step.key] = reader.labels(step.key)
+        place = Place(step.session, labels[step.key])
+        met, read = _met(reader, step.step, step.number, place, policies)
+        size += read
+        for one in reversed(met[: last - looked]):
+            if one.ruling is None:
+                unread += 1
+                continue
+            looked += 1
+            counts[one.ruling.action] += 1
+            by_rule[(one.ruling.rule.number if one.ruling.rule is not None else 0, one.ruling.action)] += 1
+            if one.ruling.action is not Action.ALLOW and len(kept) < shown:
+                kept.append(Seen(step.session, one))
+    whole = looked >= last or size <= _LARGEST
+    return Rehearsal(looked, unread, dict(counts), dict(by_rule), tuple(kept), whole)
+
+
+def _met(reader: Reader, step: int, number: int, place: Place, policies: Policies) -> tuple[list[Met], int]:
+    """What the calls of one answer would meet, and how many bytes were read for it."""
+    try:
+        calls, size = _proposed(reader, step)
+    except AgentStateError as error:
+        return [Met(number, None, None, str(error))], 0
+    return [Met(number, call, policies.ruling(call, place)) for call in calls], size
 
 
 def _steps(reader: Reader, session: int, count: int, number: int | None) -> list[StepRow]:
@@ -60,7 +122,8 @@ def _steps(reader: Reader, session: int, count: int, number: int | None) -> list
             if step.number < start + _PAGE]  # fmt: skip
 
 
-def _proposed(reader: Reader, step: StepRow) -> tuple[ToolCall, ...]:
-    name, method, path, body = reader.request(step.id)
+def _proposed(reader: Reader, step: int) -> tuple[tuple[ToolCall, ...], int]:
+    name, method, path, body = reader.request(step)
     dialect = registry.BY_NAME[name]
-    return verdict_of(dialect, dialect.parse(method, path, body), reader.received(step.id)).calls
+    answer = reader.received(step)
+    return verdict_of(dialect, dialect.parse(method, path, body), answer).calls, len(body) + len(answer.body)

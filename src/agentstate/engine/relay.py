@@ -20,6 +20,9 @@ from agentstate.engine.request import Request, Told
 from agentstate.errors import ShuttingDown, UpstreamFault
 from agentstate.providers.client import Reply
 
+# What only lists what there is costs nothing and does nothing, also while the session is paused.
+_LISTS = ("GET", "HEAD", "OPTIONS")
+
 
 @asynccontextmanager
 async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
@@ -28,6 +31,8 @@ async def relay(parts: Parts, request: Request) -> AsyncIterator[Reply]:
         raise ShuttingDown("the proxy is stopping; ask again")
     if request.session:
         parts.presence.speaks_for(request.connection, request.session, None)
+        if request.method not in _LISTS or jobs.looks_up(request):
+            await parts.pauses.allowed(request.session)
     kind = registry.provider_kind(request.normal, request.headers)
     provider = parts.providers.for_dialect(kind)
     unknown = found.unknown(parts, request)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from agentstate.core.model import Match, Outcome, ReplayMode
+from agentstate.engine.pausing import Rest
 from agentstate.engine.presence import Connection
 from agentstate.engine.recording import Recording
 from agentstate.providers.client import Headers
@@ -24,7 +25,8 @@ class Request(NamedTuple):
     ``patience``: how many seconds of silence the client bears; ``retry``: how often it says it has sent this before;
     ``drain``: whether the answer is finished when its reader leaves (``None``: as the settings say); ``rounds``: how
     often the model was told of a refusal on the way to this question; ``fallback``: the models to ask where its own
-    fails, as the request lists them, or ``none``.
+    fails, as the request lists them, or ``none``; ``provider``: that is asked, by its name, empty: the first that
+    speaks the wire format.
     """
 
     method: str
@@ -46,6 +48,7 @@ class Request(NamedTuple):
     patience: float = 15.0
     rounds: int = 0
     fallback: str = ""
+    provider: str = ""
 
 
 @dataclass(slots=True)
@@ -57,6 +60,7 @@ class Answer:
     what is done to the whole, where it is given in another shape than it was recorded; ``ours``: our own headers.
     ``told``: what they say, where the answer counts as one; ``saved``: what the provider was paid for it when it was
     recorded, in USD, ``None``: not known; ``waited_s``: of a whole live answer, how long the provider took, in seconds.
+    ``rest``: given, this is no answer yet: the session is paused, and the request waits.
 
     ``close(delivered)`` must be called once, when the last byte is out or the reader is gone.
     """
@@ -73,6 +77,7 @@ class Answer:
     told: Told | None = None
     saved: float | None = None
     waited_s: float = 0.0
+    rest: Rest | None = None
 
 
 class Told(NamedTuple):

@@ -5,6 +5,8 @@ Invariant: command line and API show these same figures; what is unknown stands 
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -15,12 +17,13 @@ from agentstate.errors import BadRequest
 from agentstate.store.reader import Reader
 from agentstate.store.stats_reader import UNTIL_EVER, Sent, Span, Spared
 
-BY = ("day", "model", "provider", "session")
+BY = ("day", "model", "provider", "session", "label")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class Row(NamedTuple):
-    """``name``: the day, model, provider or session that the figures are of; empty: of all."""
+    """``name``: the day, model, provider, session or label that the figures are of; empty: of all, or of what has no
+    label."""
 
     name: str
     sent: Sent
@@ -34,7 +37,8 @@ class Stats(NamedTuple):
 
 
 def stats(reader: Reader, by: str = "day", since: str = "", until: str = "", session: str = "") -> Stats:
-    """The figures, summed up and ``by`` day, model, provider or session, by name.
+    """The figures, summed up and ``by`` day, model, provider, session or label, by name. Under labels a session counts
+    once for each that it has.
 
     ``since``, ``until``: the first and the last day (UTC) that counts, as ``2026-01-31``; empty: no bound. Raises
     ``BadRequest``, and ``NotFound`` for a session that is none.
@@ -63,3 +67,29 @@ def _day(text: str, what: str, later: int = 0) -> float:
         return (datetime.fromisoformat(text).replace(tzinfo=UTC) + timedelta(days=later)).timestamp()
     except (ValueError, OverflowError):
         raise BadRequest(f"{what} is {text[:40]!r}; give a day as 2026-01-31") from None
+
+
+COLUMNS = (
+    "calls", "failed", "replays", "input_tokens", "cached_tokens", "output_tokens", "uncounted", "cost_usd",
+    "cost_unknown", "saved_usd", "saved_unknown",
+)  # fmt: skip
+
+
+def as_csv(found: Stats) -> str:
+    """The rows as a table for spreadsheets (RFC 4180), without the total. A name that such a program would take for a
+    formula has an apostrophe before it."""
+    out = io.StringIO()
+    table = csv.writer(out)
+    table.writerow((found.by, *COLUMNS))
+    for row in found.rows:
+        sent, spared = row.sent, row.spared
+        table.writerow(
+            (_named(row.name), sent.calls, sent.failed, spared.replays, sent.tokens.input, sent.tokens.cache_read,
+             sent.tokens.output, sent.uncounted, repr(sent.cost), sent.unpriced, repr(spared.saved), spared.unpriced)
+        )  # fmt: skip
+    return out.getvalue()
+
+
+def _named(name: str) -> str:
+    """Names come from agents, and a spreadsheet calculates what begins like that."""
+    return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else name

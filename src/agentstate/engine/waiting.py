@@ -16,9 +16,9 @@ from agentstate.core import budget
 from agentstate.core.model import ApprovalKind, ApprovalState, Release, SessionStatus, Shape, State, Verdict
 from agentstate.dialects import refusal
 from agentstate.dialects.concealing import MARK
-from agentstate.engine import budgets
+from agentstate.engine import budgets, pausing
 from agentstate.engine.reopening import check_shown
-from agentstate.errors import Conflict, HumanRejection, SessionPaused, ShuttingDown
+from agentstate.errors import Conflict, HumanRejection, NotFound, ShuttingDown
 from agentstate.store.rows import ApprovalRow, Begun, Ending
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ async def _sent(job: Job, rows: list[ApprovalRow]) -> bool | None:
     step, recording = job.live.step, job.live.recording
     session = job.parts.journal.read.session(job.place.session)
     if session is None or session.status is SessionStatus.PAUSED:
-        recording.fail(SessionPaused(f"session {job.place.session} is paused; set its status to RUNNING to go on"))
+        if job.parts.pauses.waits(job.place.session):
+            return None  # its end is news
+        recording.fail(pausing.refusal(session) if session is not None else NotFound("the session is gone"))
         return False
     check_shown(job.parts, session, step)
     _approved_body(job)
@@ -102,12 +104,21 @@ async def _sent(job: Job, rows: list[ApprovalRow]) -> bool | None:
     return True
 
 
-def check_goes_on(job: Job) -> None:
-    """Raises ``SessionPaused``, and ``Conflict`` for a step that was rolled back: between two attempts is time enough
-    for people to stop it."""
-    session = job.parts.journal.facts.session(job.place.session)
-    if session is None or session.status is SessionStatus.PAUSED:
-        raise SessionPaused(f"session {job.place.session} is paused; set its status to RUNNING to go on")
+async def goes_on(job: Job) -> None:
+    """Nothing is sent while the session is paused: its readers are kept waiting until a person lets it go on. Raises
+    ``SessionPaused`` where they are not to wait, or have waited long enough, and ``Conflict`` for a step that was
+    rolled back: between two attempts is time enough for people to stop it."""
+    key, recording = job.place.session, job.live.recording
+    if job.parts.pauses.waits(key):
+        recording.hold()
+        try:
+            await job.parts.pauses.rested(key)
+        finally:
+            recording.held = False
+    job.parts.pauses.check(key)
+    session = job.parts.journal.facts.session(key)
+    if session is None:
+        raise NotFound(f"session {key} is gone")
     shown, _ = job.parts.head(session)
     if not any(branch == job.live.branch and job.live.number < upto for branch, upto in shown):
         raise Conflict("the step was rolled back while it was being tried again; ask again")

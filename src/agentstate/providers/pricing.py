@@ -135,6 +135,12 @@ class Pricing:
             log.exception("a call of %s could not be priced before it was made", provider.name)
             return None
 
+    def source(self, provider: Provider, model: str, at: float) -> str:
+        """Whose prices a call of that model would be computed with; empty: no price is known."""
+        if self._own.of(provider.name, model) is not None:
+            return SETTINGS
+        return "" if self.estimated(provider, model, 1, 1, at) is None else self._version()
+
     def _version(self) -> str:
         if not self._table:
             self._table = f"genai-prices {version('genai-prices')}"

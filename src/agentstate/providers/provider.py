@@ -6,7 +6,7 @@ Invariant: an upstream address comes from the settings alone, never from a reque
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -53,6 +53,10 @@ class Provider:
         key = (os.environ if environ is None else environ).get(self.key_env, "")
         if not key:
             raise SettingsError(f"providers.{self.name}.key_env names {self.key_env}, which is not set")
+        return self.carrying(key)
+
+    def carrying(self, key: str) -> list[tuple[str, str]]:
+        """Headers with this key."""
         if self.dialects in _KEY_HEADERS:
             return [(_KEY_HEADERS[self.dialects], key)]
         return [("authorization", f"Bearer {key}")]
@@ -88,6 +92,9 @@ class Registry:
 
     def __init__(self, settings: Mapping[str, ProviderSettings]) -> None:
         self._providers = [from_settings(name, part) for name, part in settings.items()]
+
+    def __iter__(self) -> Iterator[Provider]:
+        return iter(self._providers)
 
     def named(self, name: str) -> Provider | None:
         """The provider of that name, if there is one."""

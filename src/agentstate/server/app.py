@@ -17,21 +17,25 @@ from typing import Any
 import uvicorn
 
 from agentstate import clock
+from agentstate.core.approval import ADMIN
 from agentstate.dialects import registry
 from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions
-from agentstate.errors import AgentStateError, Forbidden, SettingsError
+from agentstate.errors import AgentStateError, BadRequest, Forbidden, SettingsError
 from agentstate.server import auth, logs
-from agentstate.server.address import bare_path
+from agentstate.server.address import bare_path, routed
 from agentstate.server.errors import rendered
+from agentstate.server.logins import FIRST_LINK_S, Logins
 from agentstate.server.protocol import protocol_for
 from agentstate.server.proxy import Proxy, Receive, Scope, Send
 from agentstate.server.sites import Sites
 from agentstate.settings import Settings, data_folder
 
 log = logging.getLogger("agentstate")
+Said = Callable[[str, Callable[[], str]], None]
 KEEP_ALIVE_S = 75  # an idle socket is a sign of life of its run; SDK pools drop theirs earlier by themselves
-_CONTROL = ("/api/", "/approve/", "/hooks/", "/healthz", "/readyz")
+_CONTROL = ("/api/", "/approve/", "/hooks/", "/healthz", "/readyz", "/dashboard/")
+_ITSELF = ("/api", "/metrics", "/dashboard", "/dashboard.json")
 # Of any name: what says nothing, what others sign, and what no browser has the token for.
 _OPEN = ("/hooks/", "/healthz", "/readyz", "/metrics")
 
@@ -39,31 +43,41 @@ _OPEN = ("/hooks/", "/healthz", "/readyz", "/metrics")
 class App:
     """The ASGI application of both planes."""
 
-    def __init__(self, parts: Parts, token: str) -> None:
+    def __init__(self, parts: Parts, token: str, logins: Logins) -> None:
         self._proxy = Proxy(parts)
         self._parts = parts
         self._token = token
+        self._logins = logins
         self._sites = Sites(parts.settings)
         self._api: Any = None
+        self._pages: Any = None
+
+    def _make(self) -> None:
+        """The control plane; its framework is not needed to start."""
+        from agentstate.server.api import Api
+        from agentstate.server.dashboard import Dashboard
+
+        api = Api(self._parts, self._token, self._logins)
+        self._api, self._pages = api.app(), Dashboard(self._parts, api.guard)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         try:
             path: str = scope["path"]
-            if path.startswith(_CONTROL) or path in ("/api", "/metrics"):
+            if path.startswith(_CONTROL) or path in _ITSELF:
                 if not path.startswith(_OPEN):
                     self._sites.check_host(scope["headers"])
                     self._sites.check_change(scope["method"], scope["headers"])
                 if self._api is None:
-                    from agentstate.server.api import Api  # its framework is not needed to start
-
-                    self._api = Api(self._parts, self._token).app()
-                await self._api(scope, receive, send)
+                    self._make()
+                if path.startswith("/api/") and b"%" in scope["raw_path"]:
+                    scope = {**scope, "path": routed(scope["raw_path"])}
+                await (self._pages if path.startswith("/dashboard") else self._api)(scope, receive, send)
             else:
                 self._sites.check_agent(scope["method"], scope["headers"], scope["raw_path"].decode("latin-1"))
                 await self._proxy(scope, receive, send)
-        except Forbidden as error:
+        except (Forbidden, BadRequest) as error:
             self._parts.insight.refused(error)
             await _refuse(scope, send, error)
         except (ConnectionAbortedError, asyncio.CancelledError):
@@ -113,13 +127,15 @@ def listen(settings: Settings) -> socket.socket:
     return sock
 
 
-async def serve(settings: Settings, linger_s: float | None = None, said: Callable[[str], None] | None = None) -> None:
+async def serve(settings: Settings, linger_s: float | None = None, said: Said | None = None) -> None:
     """Serve until SIGTERM or SIGINT, or, with ``linger_s``, until nobody has used it for so long (seconds).
 
-    ``said`` is given the address once connections are accepted. Raises ``StoreError``, ``SettingsError``.
+    ``said`` is given the address once connections are accepted, and what makes a login link's path. Raises
+    ``StoreError``, ``SettingsError``.
     """
     auth.check_settings(settings)
     token = auth.admin_token(settings, data_folder())
+    logins = Logins(token, data_folder(), settings.dashboard.login_expires_s)
     parts = Parts(settings)
     sock = listen(settings)
     try:
@@ -130,13 +146,7 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
     host, port = sock.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     parts.reached_at(url)
-    config = uvicorn.Config(
-        App(parts, token), http=protocol_for(parts.presence), ws="none", lifespan="off", log_config=None,
-        access_log=False, proxy_headers=False,
-        server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S, backlog=2048,
-        loop="none", timeout_graceful_shutdown=int(settings.server.shutdown_grace_s) + 5,
-    )  # fmt: skip
-    server = _Server(config)
+    server = _Server(_config(App(parts, token, logins), parts))
     loop = asyncio.get_running_loop()
 
     draining: list[asyncio.Task[None]] = []
@@ -152,7 +162,7 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     lingering = asyncio.create_task(_linger(parts, linger_s, stop), name="linger") if linger_s is not None else None
-    announcing = asyncio.create_task(_announce(server, parts, url, said), name="announce")
+    announcing = asyncio.create_task(_announce(server, parts, url, said, logins), name="announce")
     try:
         await server.serve([sock])
     finally:
@@ -165,11 +175,20 @@ async def serve(settings: Settings, linger_s: float | None = None, said: Callabl
         await parts.close()
 
 
-async def _announce(server: uvicorn.Server, parts: Parts, url: str, said: Callable[[str], None] | None) -> None:
+def _config(app: App, parts: Parts) -> uvicorn.Config:
+    return uvicorn.Config(
+        app, http=protocol_for(parts.presence), ws="none", lifespan="off", log_config=None,
+        access_log=False, proxy_headers=False,
+        server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S, backlog=2048,
+        loop="none", timeout_graceful_shutdown=int(parts.settings.server.shutdown_grace_s) + 5,
+    )  # fmt: skip
+
+
+async def _announce(server: uvicorn.Server, parts: Parts, url: str, said: Said | None, logins: Logins) -> None:
     while not server.started:  # uvicorn has no event for it
         await asyncio.sleep(0.005)
     if said is not None:
-        said(url)
+        said(url, lambda: logins.link(ADMIN, FIRST_LINK_S))
     await asyncio.to_thread(parts.warm)
 
 
@@ -186,7 +205,7 @@ async def _linger(parts: Parts, seconds: float, stop: Callable[[], None]) -> Non
             return
 
 
-def run(settings: Settings, linger_s: float | None = None, said: Callable[[str], None] | None = None) -> None:
+def run(settings: Settings, linger_s: float | None = None, said: Said | None = None) -> None:
     """``serve`` in an event loop of its own: uvloop where there is one."""
     logs.set_up(settings)
     _calm_collector()

@@ -101,7 +101,8 @@ class ClaimPlane:
 
 def _held(got: Held) -> dict[str, Any]:
     if got.row is None:
-        return {"state": "held", "approval": None, "why": "it is being looked what became of the call"}
+        why = got.why or "it is being looked what became of the call"
+        return {"state": "held", "approval": None, "why": why}
     doubt = got.row.kind is ApprovalKind.DOUBT
     return {"state": "held", "approval": got.row.id, "why": json.loads(got.row.rule).get("why", ""), "in_doubt": doubt}
 

@@ -80,7 +80,10 @@ class McpPlane:
         streams = any(name.lower() == "accept" and "text/event-stream" in value for name, value in request.headers)
         request = request._replace(headers=_accepting_all(request.headers))
         if request.session:
-            return await self._calls.answer(request, server, message, streams)
+            answer = await self._calls.answer(request, server, message, streams)
+            if answer.rest is not None:
+                answer.rest.again = lambda: self.answer(request, passed)
+            return answer
         if self._parts.closing:
             raise ShuttingDown("the proxy is stopping; ask again")
         arguments = effects.readable(message.arguments)

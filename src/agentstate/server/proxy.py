@@ -16,6 +16,7 @@ from agentstate.dialects import registry
 from agentstate.engine import jobs, kept
 from agentstate.engine.answer import Answering
 from agentstate.engine.core import Parts
+from agentstate.engine.pausing import Rest
 from agentstate.engine.presence import Connection
 from agentstate.engine.relay import relay
 from agentstate.engine.request import Answer, Request
@@ -28,6 +29,7 @@ from agentstate.server.claims import ClaimPlane, is_claim
 from agentstate.server.errors import rendered
 from agentstate.server.mcp import McpPlane, is_mcp
 from agentstate.server.protocol import send_whole
+from agentstate.server.resting import Resting
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -115,6 +117,9 @@ class Proxy:
                 await self._relay(request, send)
             return
         answer = await _while_connected(connection, self._answering.answer(request, dialect))
+        if answer.rest is not None:
+            await self._after_pause(request, send, answer.rest, dialect.name)
+            return
         try:
             await _deliver(scope, send, connection, answer, min(HEARTBEAT_S, request.patience))
         except AgentStateError:
@@ -152,9 +157,30 @@ class Proxy:
             await _pass_on(send, reply, request.method)
 
         answer = await _while_connected(request.connection, self._mcp.answer(request, passed))
-        if answer is not None:
+        if answer is not None and answer.rest is not None:
+            await self._after_pause(request, send, answer.rest, "mcp")
+        elif answer is not None:
             await _deliver(scope, send, request.connection, answer)
             self._insight.answered(request, "mcp", answer, began)
+
+    async def _after_pause(self, request: Request, send: Send, rest: Rest, name: str) -> None:
+        """Keep a client waiting whose session is paused, then answer it. ``name``: of its wire format."""
+        patience = min(HEARTBEAT_S, request.patience)
+        resting = Resting(send, rest, patience)
+        answer = await _while_connected(request.connection, resting.over())
+        if answer is None:
+            return
+        began = clock.monotonic()
+        try:
+            await _deliver({}, resting.sent, request.connection, answer, patience)
+        except AgentStateError as error:
+            answer.told = None  # the error is the answer, and is counted as one
+            if not resting.begun:
+                raise
+            self._insight.refused(error)
+            await resting.break_off(error)
+        finally:
+            self._insight.answered(request, name, answer, began)
 
     async def _relay(self, request: Request, send: Send) -> None:
         """Pass it through; when the client leaves, so do we."""

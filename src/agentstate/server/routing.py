@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -16,32 +17,37 @@ from starlette.responses import Response
 
 from agentstate.core.approval import Person, Role, reaches
 from agentstate.engine.core import Parts
-from agentstate.errors import AgentStateError, BadRequest, Forbidden
-from agentstate.server.auth import Authority
+from agentstate.errors import AgentStateError, BadRequest, Forbidden, NotFound
+from agentstate.server.address import whole_names
+from agentstate.server.auth import Authority, same
 from agentstate.server.errors import rendered
+from agentstate.server.logins import CSRF_HEADER, Logins
 from agentstate.store.reader import Reader
 
 T = TypeVar("T")
 MOST_BODY = 1024 * 1024
+LARGEST = 2**53  # whole number that every client and the journal can hold
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Guard:
-    """Stands before handlers; ``least``: the role that a caller needs."""
+    """Stands before handlers; ``least``: the role that a caller needs. ``logins``: of browsers, where there are any."""
 
-    def __init__(self, parts: Parts, authority: Authority) -> None:
+    def __init__(self, parts: Parts, authority: Authority, logins: Logins | None = None) -> None:
         self._parts = parts
         self._authority = authority
+        self.logins = logins
 
     def __call__(self, handler: Handler, least: Role = Role.VIEWER) -> Handler:
         async def guarded(request: Request) -> Response:
             try:
-                peer = request.client.host if request.client is not None else ""
-                given = request.headers.get("authorization", "")
-                person = await self._authority.caller(self._parts.journal.read, given, peer)
+                person = self._visitor(request) or await self.caller(request, request.headers.get("authorization", ""))
                 if not reaches(person.role, least):
                     raise Forbidden(f"{person.name} is a {person.role}; this asks for the role {least}")
+                request.scope["path_params"] = whole_names(request.path_params)
+                if any(isinstance(value, int) and value > LARGEST for value in request.path_params.values()):
+                    raise NotFound("there is nothing with so large a number")
                 request.state.person = person
                 return await handler(request)
             except AgentStateError as error:
@@ -49,13 +55,31 @@ class Guard:
 
         return guarded
 
+    async def caller(self, request: Request, authorization: str) -> Person:
+        """Whose token it is. Raises what ``Authority.caller`` does."""
+        peer = request.client.host if request.client is not None else ""
+        return await self._authority.caller(self._parts.journal.read, authorization, peer)
+
+    def _visitor(self, request: Request) -> Person | None:
+        """Who looks through a browser that is logged in. Raises ``Forbidden`` for a change that no page of ours asked
+        for."""
+        if self.logins is None or request.headers.get("authorization"):
+            return None
+        visit = self.logins.visit(self._parts.journal.read, request.headers.get("cookie", ""))
+        if visit is None:
+            return None
+        if request.method not in ("GET", "HEAD") and not same(request.headers.get(CSRF_HEADER, ""), visit.csrf):
+            raise Forbidden(f"a logged-in browser changes things by the dashboard's forms, or with {CSRF_HEADER}")
+        return visit.person
+
     async def reading(self, work: Callable[[Reader], T]) -> T:
         """A long read, in a thread with a connection of its own."""
 
         def run() -> T:
             reader = Reader(self._parts.journal.path, self._parts.settings.store.busy_s)
             try:
-                return work(reader)
+                with reader.snapshot():
+                    return work(reader)
             finally:
                 reader.close()
 
@@ -121,10 +145,29 @@ def whole(request: Request, name: str, default: int, least: int, most: int) -> i
     return number
 
 
-def next_page(request: Request, after: str, limit: int) -> dict[str, str]:
-    """The header that leads to the next page."""
-    url = request.url.include_query_params(after=after, limit=limit)
-    return {"link": f'<{url.path}?{url.query}>; rel="next"'}
+def flag(request: Request, name: str, default: bool) -> bool:
+    """Yes or no of the query. Raises ``BadRequest``."""
+    value = request.query_params.get(name)
+    if value is None:
+        return default
+    if value not in ("true", "false"):
+        raise BadRequest(f"{name} must be true or false")
+    return value == "true"
+
+
+def next_page(request: Request, after: str, limit: int, **more: str) -> dict[str, str]:
+    """The header that leads to the next page: the same address, as it came. ``more``: what else says where."""
+    set_ = {"limit": str(limit), "after": after, **more}
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name not in set_]
+    path = request.scope["raw_path"].decode("latin-1")
+    return {"link": f'<{path}?{urlencode([*kept, *set_.items()])}>; rel="next"'}
+
+
+def page(request: Request, views: list[dict[str, Any]], limit: int, cursor: str) -> Response:
+    """A page of a list of which one more than ``limit`` was read; ``cursor``: the field that leads to the next one."""
+    more = len(views) > limit
+    shown = views[:limit]
+    return json_answer(shown, headers=next_page(request, str(shown[-1][cursor]), limit) if more else None)
 
 
 def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

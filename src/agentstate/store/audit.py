@@ -35,13 +35,14 @@ class Fault(NamedTuple):
 def faults(reader: Reader) -> Iterator[Fault]:
     """What is wrong with the log itself, then with approvals that it contradicts."""
     last: dict[str, AuditRow] = {}
-    yield from _chain(reader, last)
-    yield from _approvals(reader, last)
+    gone: set[str] = set()
+    yield from _chain(reader, last, gone)
+    yield from _approvals(reader, last, gone)
     yield from _approvers(reader)
 
 
-def _chain(reader: Reader, last: dict[str, AuditRow]) -> Iterator[Fault]:
-    """``last`` is filled with what the log says last of each approval."""
+def _chain(reader: Reader, last: dict[str, AuditRow], gone: set[str]) -> Iterator[Fault]:
+    """``last`` is filled with what the log says last of each approval, ``gone`` with those that were pruned."""
     number, sealed = 0, b""
     for row in _entries(reader):
         if row.id != number + 1:
@@ -53,6 +54,8 @@ def _chain(reader: Reader, last: dict[str, AuditRow]) -> Iterator[Fault]:
         number, sealed = row.id, row.hash
         if row.action in _OF_APPROVALS and not (row.action == "approval.decided" and not _taken(row)):
             last[row.subject] = row
+        elif row.action == "session.pruned" and isinstance(approvals := _detail(row).get("approvals"), list):
+            gone.update(str(key) for key in approvals)
     found = reader.raw("select value from meta where key = ?", (AUDIT_HEAD,)).fetchone()
     wanted = spelled_head(number, sealed) if number else None
     if (found[0] if found else None) != wanted:
@@ -78,8 +81,13 @@ def _detail(row: AuditRow) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _approvals(reader: Reader, last: dict[str, AuditRow]) -> Iterator[Fault]:
+def _approvals(reader: Reader, last: dict[str, AuditRow], gone: set[str]) -> Iterator[Fault]:
+    """What was pruned may be there no more, or be about to go."""
+    for key in gone:
+        last.pop(key, None)
     for (key,) in reader.raw("select id from approval order by created_at, id"):
+        if key in gone:
+            continue
         entry = last.pop(key, None)
         try:
             row = reader.approval(key)

@@ -13,7 +13,8 @@ from agentstate import clock
 from agentstate.core import budget
 from agentstate.core.budget import Decision, Ruling, Scope
 from agentstate.core.model import ApprovalState, State
-from agentstate.store import decisions, transactions
+from agentstate.store import changes, decisions, transactions
+from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.reserving import limit_of, reserve, used
 from agentstate.store.rows import Begun, NewStep, Plan
@@ -86,8 +87,11 @@ def _ruled(conn: sqlite3.Connection, counters: Counters, new: NewStep, plan: Pla
 
 def _tell(conn: sqlite3.Connection, new: NewStep, plan: Plan, ruling: Ruling) -> None:
     """People are told once of each limit that is reached, and again only when it was raised and is reached again."""
+    if plan.told is None:
+        return
     whose = budget.day_of(plan.at) if ruling.scope is Scope.DAY else new.session
     now = clock.now()
     values = {"limit": ruling.limit, "which": whose, "most": ruling.most, "now": now}
     if ruling.limit == budget.REPEATS or conn.execute(_SQL["reach"], values).rowcount == 1:
+        changed(conn, changes.BUDGET, new.session, run=new.run, subject=ruling.limit)
         decisions.tell(conn, plan.told(ruling), now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from agentstate.core.budget import Scope, Used
+from agentstate.errors import SessionGone
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
@@ -53,7 +54,10 @@ class Counters:
         if known is None:
             if len(self._sessions) >= _MOST:
                 self._sessions.clear()
-            known = list(conn.execute(_SQL["counters"], (session,)).fetchone())
+            row = conn.execute(_SQL["counters"], (session,)).fetchone()
+            if row is None:
+                raise SessionGone("the session was deleted meanwhile; ask again, and a new one begins")
+            known = list(row)
             self._sessions[session] = known
         return known
 
@@ -73,3 +77,8 @@ class Counters:
         if len(table) >= _MOST:
             table.clear()
         table[key] = value
+
+    def gone(self, session: int) -> None:
+        """A session was deleted."""
+        self._sessions.pop(session, None)
+        self.spent.pop((Scope.SESSION, session), None)

@@ -18,10 +18,20 @@ from agentstate.core import approval, lifecycle
 from agentstate.core.approval import Decision, Vote
 from agentstate.core.model import ApprovalKind, ApprovalState, SessionStatus
 from agentstate.errors import NotFound
-from agentstate.store import bodies
+from agentstate.store import bodies, changes
+from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.reader import Reader
-from agentstate.store.rows import ApprovalRow, Invoked, Message, NewApproval, Released, Reopened, SessionRow
+from agentstate.store.rows import (
+    ApprovalRow,
+    Invoked,
+    Message,
+    NewApproval,
+    Released,
+    Reopened,
+    RevisedResult,
+    SessionRow,
+)
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
@@ -51,15 +61,18 @@ def set_status(
 ) -> None:
     """The status of a session; ``told`` only where that changes it."""
     now = clock.now()
-    changes = conn.execute(_SQL["has_other_status"], (session, status.value)).fetchone() is not None
+    is_new = conn.execute(_SQL["has_other_status"], (session, status.value)).fetchone() is not None
     conn.execute(_SQL["set_status"], {"session": session, "status": status.value, "note": note, "now": now})
-    if changes:
+    changed(conn, changes.SESSION, session, state=status.value)
+    if is_new:
         tell(conn, told, now)
 
 
 def report_divergence(conn: sqlite3.Connection, run: int, report: str, told: Sequence[Message]) -> None:
     """The first divergence of a run; ``told`` only of that one."""
     if conn.execute(_SQL["set_divergence"], {"run": run, "report": report}).rowcount == 1:
+        row = conn.execute(_SQL["session_of_run"], (run,)).fetchone()
+        changed(conn, changes.DIVERGED, row[0], run=run)
         tell(conn, told, clock.now())
 
 
@@ -90,6 +103,7 @@ def release(conn: sqlite3.Connection, counters: Counters, released: Released) ->
         return False
     conn.execute(_SQL["drop_invocations"], (released.step,))
     add_invocations(conn, counters, released.step, released.invoked)
+    changed(conn, changes.STEP_CHANGED, step=released.step, state=released.mode.value)
     audit(conn, "agentstate", "step.released", str(released.step), {"mode": released.mode.value})
     return True
 
@@ -103,6 +117,9 @@ def audit(conn: sqlite3.Connection, actor: str, action: str, subject: str, detai
     seal = audit_seal(bytes(previous), number, at, actor, action, subject, text)
     conn.execute(_SQL["add_audit"], (number, at, actor, action, subject, text, previous, seal))
     conn.execute(_SQL["set_meta"], {"key": AUDIT_HEAD, "value": spelled_head(number, seal)})
+    counted = detail.get("outcome") == approval.Verdict.COUNTED.value
+    kind = changes.VOTED if counted else changes.ACTS.get(action, changes.AUDITED)
+    changed(conn, kind, subject=subject, state=action)
 
 
 def spelled_head(number: int, seal: bytes) -> str:
@@ -161,6 +178,12 @@ def _decided_budget(conn: sqlite3.Connection, counters: Counters, row: ApprovalR
         set_status(conn, row.session_id, SessionStatus.PAUSED, note, ())
 
 
+def delete_job(conn: sqlite3.Connection, values: Mapping[str, Any]) -> None:
+    """A job was deleted at its provider."""
+    conn.execute(_SQL["delete_job"], values)
+    changed(conn, changes.SESSION, values["session"], state="job_deleted")
+
+
 def expire(conn: sqlite3.Connection, key: str, reason: str = "nobody decided in time") -> None:
     """The time of a pending approval is over; one that was decided stays as it is."""
     values = {
@@ -171,10 +194,11 @@ def expire(conn: sqlite3.Connection, key: str, reason: str = "nobody decided in 
         audit(conn, "agentstate", "approval.expired", key, {"reason": reason})
 
 
-def supersede(conn: sqlite3.Connection, session: int, number: int) -> None:
-    """Steps from ``number`` on were rolled back: what is asked about them is asked no more."""
-    for (key,) in conn.execute(_SQL["pending_from"], (session, number)).fetchall():
-        expire(conn, key, "the step was rolled back")
+def supersede(conn: sqlite3.Connection, session: int, shown: Sequence[tuple[int, int]], reason: str) -> None:
+    """What is asked about steps that the session does not show any more is asked no more."""
+    for key, branch, number in conn.execute(_SQL["pending_in"], (session,)).fetchall():
+        if not any(branch == known and number < upto for known, upto in shown):
+            expire(conn, key, reason)
 
 
 def reopen(conn: sqlite3.Connection, asked: Reopened) -> None:
@@ -196,16 +220,26 @@ def set_labels(
 ) -> None:
     conn.executemany(_SQL["drop_label"], [(session.id, name) for name in drop])
     conn.executemany(_SQL["add_label"], [(session.id, name) for name in add])
+    changed(conn, changes.SESSION, session.id, state="labelled")
     audit(conn, actor, "session.labelled", session.key, {"added": list(add), "removed": list(drop)})
 
 
 def note_results(
-    conn: sqlite3.Connection, counters: Counters, results: Sequence[tuple[int, int, int, bytes, bool]]
-) -> None:
+    conn: sqlite3.Connection, counters: Counters, results: Sequence[tuple[int, int, int, bytes, bool]],
+    revised: Sequence[RevisedResult] = (),
+) -> None:  # fmt: skip
     now = clock.now()
     for step, choice, place, content, failed in results:
         values = {
             "step": step, "choice": choice, "place": place, "failed": int(failed), "now": now,
             "result": bodies.put_body(conn, counters, content),
         }  # fmt: skip
-        conn.execute(_SQL["set_result"], values)
+        if conn.execute(_SQL["set_result"], values).rowcount:
+            changed(conn, changes.STEP_CHANGED, step=step, state="result")
+    for branch, step, choice, place, content, failed in revised:
+        values = {
+            "branch": branch, "step": step, "choice": choice, "place": place, "failed": int(failed), "now": now,
+            "result": bodies.put_body(conn, counters, content),
+        }  # fmt: skip
+        if conn.execute(_SQL["set_revised_result"], values).rowcount:
+            changed(conn, changes.STEP_CHANGED, step=step, state="result")

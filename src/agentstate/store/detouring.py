@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from agentstate import clock
 from agentstate.core.budget import Decision, Ruling
 from agentstate.errors import StepTaken
-from agentstate.store import bodies, reserving
+from agentstate.store import bodies, changes, reserving
+from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.decisions import tell
 from agentstate.store.detours import BreakerRow, Detour, Failed
@@ -85,11 +86,13 @@ def _next_attempt(
     conn.execute(_SQL["add_attempt"], sent)
     values = {"step": step, "n": n, "why": detour.why, "candidate": detour.candidate, "lost": json.dumps(detour.lost)}
     conn.execute(_SQL["add_detour"], values)
+    changed(conn, changes.STEP_CHANGED, new.session, step, new.run)
     return Begun(step, number, n)
 
 
 def _set_breaker(conn: sqlite3.Connection, row: BreakerRow, told: Sequence[Message]) -> None:
     conn.execute(_SQL["set_breaker"], row._asdict() | {"state": row.state.value})
+    changed(conn, changes.BREAKER, subject=f"{row.provider}/{row.model}", state=row.state.value)
     tell(conn, told, clock.now())
 
 

@@ -82,8 +82,7 @@ class Effects(Outgoing):
         """The process that executed a call gave it up in its middle: nobody knows what it came to."""
 
         def work(conn: sqlite3.Connection) -> None:
-            conn.execute(_SQL["interrupt_attempt"], {"step": step, "now": clock.now()})
-            conn.execute(_SQL["interrupt_step"], {"step": step})
+            transactions.interrupt_step(conn, step)
             conn.execute(_SQL["without_holder"], (step,))
 
         await self._write("abandon", work)
@@ -102,14 +101,12 @@ class Effects(Outgoing):
         """A person is asked about a call that was claimed before: what became of it, or whether it may be made now."""
 
         def work(conn: sqlite3.Connection) -> None:
-            now = clock.now()
-            conn.execute(_SQL["interrupt_attempt"], {"step": step, "now": now})
-            conn.execute(_SQL["interrupt_step"], {"step": step})
+            transactions.interrupt_step(conn, step)
             try:
                 decisions.ask(conn, self._counters, session, step, asked)
             except sqlite3.IntegrityError as error:
                 raise StepTaken("it is asked already what became of this call; ask again") from error
-            decisions.tell(conn, messages, now)
+            decisions.tell(conn, messages, clock.now())
 
         await self._write("doubt", work, then=self.posted if messages else None)
 

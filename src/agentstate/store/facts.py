@@ -24,11 +24,14 @@ class Facts:
         self._named: dict[int, dict[str, RunRow]] = {}
         self._prints: dict[int, set[bytes]] = {}
         self._count = 0
+        self._doomed: set[str] = set()
+        # How often sessions began to be deleted: who waited meanwhile looks whether theirs is still there.
+        self.gone = 0
 
     def session(self, key: str) -> SessionRow | None:
         """``steps``, ``clock`` and ``updated_at`` of the row may be old."""
         row = self._sessions.get(key)
-        if row is None:
+        if row is None and key not in self._doomed:
             row = self._reader.session(key)
             if row is not None:
                 if len(self._sessions) >= _MOST_ROWS:
@@ -38,10 +41,37 @@ class Facts:
                 self._keys[row.id] = key
         return row
 
+    def session_of(self, session: int) -> SessionRow | None:
+        """The same by the number by which the journal knows it."""
+        key = self._keys.get(session)
+        if key is None:
+            row = self._reader.session_of(session)
+            if row is None:
+                return None
+            key = row.key
+        return self.session(key)
+
     def forget_session(self, session: int) -> None:
         key = self._keys.pop(session, None)
         if key is not None:
             del self._sessions[key]
+
+    def doom(self, session: int, key: str) -> None:
+        """A session is about to be deleted: from now on there is none of that id, until ``settled`` says otherwise. Who
+        opens one gets what is there after the deletion, as writes keep their order."""
+        self._doomed.add(key)
+        self.gone += 1
+        self.forget_session(session)
+        self.forget_runs(session)
+
+    def settled(self, key: str) -> None:
+        """It is deleted, or was not."""
+        self._doomed.discard(key)
+
+    def current(self, session: SessionRow) -> bool:
+        """Whether that very session is there."""
+        row = self.session(session.key)
+        return row is not None and row.id == session.id
 
     def runs(self, session: int) -> tuple[RunRow, ...]:
         """The newest runs, newest first."""

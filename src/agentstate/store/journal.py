@@ -18,18 +18,21 @@ from typing import Any, TypeVar
 
 from agentstate import clock
 from agentstate.core import lifecycle
-from agentstate.core.branching import lineage
 from agentstate.core.budget import Ruling
 from agentstate.core.durations import Durations
 from agentstate.core.model import Release, RunState, SessionStatus, State
-from agentstate.errors import Conflict, StoreError, StoreReadOnly
-from agentstate.store import budgets, decisions, reserving, transactions
+from agentstate.errors import StoreError, StoreReadOnly
+from agentstate.store import budgets, changes, decisions, reserving, transactions
+from agentstate.store.changes import Change, changed
 from agentstate.store.counters import Counters
 from agentstate.store.deciding import Deciding
 from agentstate.store.detouring import Detouring
 from agentstate.store.effects import Effects
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
+from agentstate.store.pausing import Pausing
+from agentstate.store.pruning import Pruning
+from agentstate.store.ratings import Rating
 from agentstate.store.reader import Reader
 from agentstate.store.rows import (
     Begun,
@@ -39,9 +42,11 @@ from agentstate.store.rows import (
     NewRunRow,
     NewStep,
     Plan,
+    RevisedResult,
     SessionRow,
 )  # fmt: skip
 from agentstate.store.sqlite import named, size_of
+from agentstate.store.steering import Steering
 from agentstate.store.writer import Writer
 
 T = TypeVar("T")
@@ -49,14 +54,12 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal(Effects, Deciding, Detouring):
+class Journal(Effects, Deciding, Detouring, Rating, Pruning, Pausing, Steering):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:
         super().__init__()
-        # One file has one lock, whatever link leads to it.
-        path = Path(os.path.realpath(path))
-        self.path = path
+        self.path = path = Path(os.path.realpath(path))  # one file has one lock, whatever link leads to it
         self.lock = Lock(path)
         self._busy_s = busy_s
         self._counters = Counters()
@@ -86,6 +89,10 @@ class Journal(Effects, Deciding, Detouring):
         """Whether the file is still there and can be read. Raises ``StoreError``."""
         self._writer.check_place()
         self.read.raw("select 1").fetchone()
+
+    def tell(self, told: Callable[[list[Change]], None]) -> None:
+        """``told`` is called in the event loop with what each transaction changed, after its commit."""
+        self._writer.told = told
 
     @property
     def durations(self) -> tuple[Durations, Durations]:
@@ -144,14 +151,13 @@ class Journal(Effects, Deciding, Detouring):
             now = clock.now()
             if conn.execute("select 1 from run where session = ? and name = ?", (run.session, run.name)).fetchone():
                 return
+            steps, status = transactions.session_now(conn, run.session)
             if run.replaces is not None:
                 transactions.move_run(conn, run.replaces, RunState.FENCED, None, now)
             if run.generation:
                 transactions.new_branch(conn, run.session, None, 0, "generation", None, now)
-            base = conn.execute("select steps from session where id = ?", (run.session,)).fetchone()[0]
-            if run.generation or run.evidence == "none":
-                base = 0
-            conn.execute(
+            base = 0 if run.generation or run.evidence == "none" else steps
+            made = conn.execute(
                 _SQL["add_run"],
                 {
                     "session": run.session, "name": run.name, "named": int(run.named), "evidence": run.evidence,
@@ -159,10 +165,9 @@ class Journal(Effects, Deciding, Detouring):
                     "base": base, "hint": run.hint, "now": now,
                 },
             )  # fmt: skip
-            status = {"session": run.session, "status": SessionStatus.RUNNING.value, "note": "", "now": now}
-            row = conn.execute("select status from session where id = ?", (run.session,)).fetchone()
-            if row[0] in (SessionStatus.COMPLETED.value, SessionStatus.FAILED.value):
-                conn.execute(_SQL["set_status"], status)
+            changed(conn, changes.RUN_BEGAN, run.session, run=made.lastrowid or 0, state=run.evidence)
+            if status in (SessionStatus.COMPLETED.value, SessionStatus.FAILED.value):
+                decisions.set_status(conn, run.session, SessionStatus.RUNNING, "", ())
 
         await self._write("begin_run", work, durable=False, then=lambda: self._forget(run.session))
 
@@ -203,28 +208,6 @@ class Journal(Effects, Deciding, Detouring):
             partial(decisions.set_status, session=session, status=status, note=note, told=told),
             then=lambda: self._forget(session, told),
         )
-
-    async def roll_back(self, session: SessionRow, step_number: int) -> int:
-        """Steps from ``step_number`` on are superseded, not deleted: a new branch goes on before it. Its id."""
-
-        def work(conn: sqlite3.Connection) -> int:
-            head = conn.execute("select head from session where id = ?", (session.id,)).fetchone()[0]
-            if head != session.head:
-                raise Conflict("the session was rolled back by someone else meanwhile; look at it again")
-            now = clock.now()
-            branches = self.read.branches_with(conn, session.id)
-            opening = None
-            for branch, upto in lineage({key: row.branch for key, row in branches.items()}, head):
-                values = {"session": session.id, "branch": branch, "upto": min(upto, step_number)}
-                row = conn.execute(self.read.sql["opening_after"], values).fetchone()
-                opening = row[0] if row else opening
-            made = transactions.new_branch(conn, session.id, head, step_number, "rollback", opening, now)
-            status = {"session": session.id, "status": SessionStatus.RUNNING.value, "note": "", "now": now}
-            conn.execute(_SQL["set_status"], status)
-            decisions.supersede(conn, session.id, step_number)
-            return made
-
-        return await self._write("roll_back", work, then=lambda: self._forget(session.id))
 
     def _forget(self, session: int, told: Sequence[Message] = ()) -> None:
         """Rows of the session that are kept in memory may have changed; and people may have been told."""
@@ -330,11 +313,13 @@ class Journal(Effects, Deciding, Detouring):
             "refuse_step", lambda conn: transactions.refuse_step(conn, self._counters, ending, mode, said)
         )
 
-    def note_results(self, results: Sequence[tuple[int, int, int, bytes, bool]]) -> asyncio.Future[Any]:
+    def note_results(
+        self, results: Sequence[tuple[int, int, int, bytes, bool]], revised: Sequence[RevisedResult] = ()
+    ) -> asyncio.Future[Any]:
         """Results of calls came back: (step, choice, place, content, whether it is an error); the first one stays.
-        Nobody waits for it: it goes to disk with what follows from it."""
+        ``revised``: of calls that a person edited. Nobody waits for it: it goes to disk with what follows from it."""
         future = self._writer.submit(
-            "note_results", lambda conn: decisions.note_results(conn, self._counters, results), durable=False
+            "note_results", lambda conn: decisions.note_results(conn, self._counters, results, revised), durable=False
         )
         future.add_done_callback(_log_loss)
         return future
@@ -347,15 +332,14 @@ class Journal(Effects, Deciding, Detouring):
     async def delete_job(self, session: int, answer_id: str, run: str, status: int) -> None:
         """A run had a job deleted at its provider, which said so with ``status``. ``run``: its name."""
         values = {"session": session, "id": answer_id, "run": run, "status": status, "now": clock.now()}
-        await self._write("delete_job", lambda conn: conn.execute(_SQL["delete_job"], values) and None)
+        await self._write("delete_job", partial(decisions.delete_job, values=values))
 
     async def interrupt_step(self, step: int) -> None:
         """A step whose end could not be recorded is not in flight any more."""
 
         def work(conn: sqlite3.Connection) -> None:
             reserving.forget(conn, self._counters, step)
-            conn.execute(_SQL["interrupt_attempt"], {"step": step, "now": clock.now()})
-            conn.execute(_SQL["interrupt_step"], {"step": step})
+            transactions.interrupt_step(conn, step)
 
         await self._write("interrupt_step", work)
 
@@ -374,6 +358,7 @@ class Journal(Effects, Deciding, Detouring):
         def work(conn: sqlite3.Connection) -> None:
             values = {"run": run, "step": step, "outcome": outcome, "match": match, "hint": hint, "now": clock.now()}
             conn.execute(_SQL["serve"], values)
+            changed(conn, changes.REPLAYED, session, step, run, "", outcome)
             if hint is not None:
                 conn.execute(_SQL["widen_hint"], {"run": run, "hint": hint})
 

@@ -8,10 +8,13 @@ so that nobody is told of a fact that a power cut could undo.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from agentstate import clock
+from agentstate.store import changes
+from agentstate.store.changes import changed
 from agentstate.store.sqlite import named
 
 T = TypeVar("T")
@@ -46,25 +49,37 @@ class Outgoing:
     async def deliver_message(self, key: int) -> None:
         """Its target took the message. If this is lost, it is sent once more."""
         values = {"id": key, "now": clock.now()}
-        await self._write("deliver_message", lambda conn: conn.execute(_SQL["deliver_message"], values) and None, False)
+        await self._write("deliver_message", partial(_move, values=values, state="delivered"), durable=False)
 
     async def postpone_message(self, key: int, next_at: float, error: str) -> None:
         """A try failed, and ``error`` says how; the next one is due at ``next_at``."""
         values = {"id": key, "next": next_at, "error": error}
-        await self._write(
-            "postpone_message", lambda conn: conn.execute(_SQL["postpone_message"], values) and None, False
-        )
+        await self._write("postpone_message", partial(_move, values=values, state="pending"), durable=False)
 
     async def bury_message(self, key: int, error: str) -> None:
         """A message is not tried any more, and ``error`` says why."""
         values = {"id": key, "now": clock.now(), "error": error}
-        await self._write("bury_message", lambda conn: conn.execute(_SQL["bury_message"], values) and None)
+        await self._write("bury_message", partial(_move, values=values, state="dead"))
 
     async def revive_message(self, key: int) -> bool:
         """A dead message is due again, with all its tries; false: it is not dead."""
         values = {"id": key, "now": clock.now()}
 
         def work(conn: sqlite3.Connection) -> bool:
-            return conn.execute(_SQL["revive_message"], values).rowcount == 1
+            return _move(conn, values, "revived")
 
         return await self._write("revive_message", work, then=self.posted)
+
+
+_MOVES = {
+    "delivered": "deliver_message", "pending": "postpone_message", "dead": "bury_message", "revived": "revive_message",
+}  # fmt: skip
+
+
+def _move(conn: sqlite3.Connection, values: Mapping[str, object], state: str) -> bool:
+    """A message has become that; false: it is not such that it could."""
+    moved = conn.execute(_SQL[_MOVES[state]], values).rowcount == 1
+    if moved:
+        kind = changes.ALERT_DEAD if state == "dead" else changes.ALERT
+        changed(conn, kind, subject=str(values["id"]), state="pending" if state == "revived" else state)
+    return moved

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
+from typing import Any
 
 from agentstate import clock
 from agentstate.core import budget
 from agentstate.core.budget import Amount, Scope, Used
 from agentstate.core.model import ApprovalState
+from agentstate.core.usage import Tokens
 from agentstate.dialects.usage import tokens as tokens_of
 from agentstate.store import bodies
 from agentstate.store.counters import Counters
@@ -30,11 +33,12 @@ def used(conn: sqlite3.Connection, counters: Counters, scope: Scope, session: in
     if known is None:
         if len(counters.spent) >= _MOST:
             counters.spent.clear()
-        known = counters.spent[key] = _read(conn, *key)
+        known = counters.spent[key] = read_used(conn, *key)
     return known
 
 
-def _read(conn: sqlite3.Connection, scope: Scope, which: int) -> Used:
+def read_used(conn: sqlite3.Connection, scope: Scope, which: int) -> Used:
+    """What a session, or a day since the epoch, has used, as the journal says it."""
     start = which * budget.SECONDS_OF_DAY
     values = {"which": which, "start": start, "end": start + budget.SECONDS_OF_DAY, "first": 0}
     if scope is Scope.DAY:
@@ -45,11 +49,21 @@ def _read(conn: sqlite3.Connection, scope: Scope, which: int) -> Used:
         usd += cost or 0.0
     [steps] = conn.execute(_SQL[f"steps_in_{scope}"], values).fetchone()
     held, reserved = conn.execute(_SQL[f"reserved_in_{scope}"], values).fetchone()
+    gone = _pruned(conn.execute(_SQL[f"pruned_in_{scope}"], values).fetchall())
     raised: dict[str, float] = {}
     for rule, codec, size, data in conn.execute(_SQL[f"raised_in_{scope}"], values):
         by = json.loads(bodies.unpacked(codec, size, data))[budget.RAISE]
         raised[limit_of(rule)] = raised.get(limit_of(rule), 0.0) + float(by)
-    return Used(Amount(usd, steps, tokens), Amount(held or 0.0, 0, reserved or 0), raised)
+    return Used(Amount(usd, steps, tokens).plus(gone), Amount(held or 0.0, 0, reserved or 0), raised)
+
+
+def _pruned(rows: Sequence[Any]) -> Amount:
+    """What steps have used that are there no more: rows of (kind, times, tokens, usd)."""
+    total = Amount()
+    for kind, times, tokens, usd in rows:
+        counted = Amount(steps=times) if kind == "asked" else Amount(usd, 0, Tokens(*json.loads(tokens)).total)
+        total = total.plus(counted)
+    return total
 
 
 def _first_step(conn: sqlite3.Connection, start: float) -> int:

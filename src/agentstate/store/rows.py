@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentstate.core.branching import Branch
 from agentstate.core.budget import Amount, Limit, Ruling
 from agentstate.core.model import (
     ApprovalKind,
@@ -37,14 +36,6 @@ class SessionRow:
     note: str
     created_at: float
     updated_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class BranchRow:
-    branch: Branch
-    reason: str
-    opening: bytes | None
-    created_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +134,7 @@ class Plan(NamedTuple):
     ``repeated``: it asks the same once too often.
 
     ``question(ruling, place)``: what a person is asked, with the messages that tell of it; ``told(ruling)``: the
-    messages that a limit is reached. Both are called in the writer's transaction, and only at a limit.
+    messages that a limit is reached; ``None``: nobody is told. Both are called in the writer's transaction, at a limit.
     """
 
     limits: tuple[Limit, ...]
@@ -151,7 +142,7 @@ class Plan(NamedTuple):
     at: float
     hold: bool
     question: Callable[[Ruling, int], tuple[NewApproval, tuple[Message, ...]]]
-    told: Callable[[Ruling], tuple[Message, ...]]
+    told: Callable[[Ruling], tuple[Message, ...]] | None
     patient: bool = True
     repeated: Ruling | None = None
 
@@ -213,6 +204,9 @@ class Released(NamedTuple):
     said: str = "{}"
     invoked: tuple[Invoked, ...] = ()
     job: bool = False
+
+
+RevisedResult = tuple[int, int, int, int, bytes, bool]  # (branch, step, choice, place, content, whether it is an error)
 
 
 class Begun(NamedTuple):

@@ -26,8 +26,9 @@ create table branch (
     reason      text    not null,                  -- first, generation, rollback
     opening     blob,                              -- fingerprint of its first step
     created_at  real    not null
-) strict;
+, made_by text not null default '') strict;
 create index branch_session on branch (session);
+create index branch_parent on branch (parent) where parent is not null;
 
 create table run (
     id          integer primary key,
@@ -160,6 +161,42 @@ create table deleted (                             -- jobs that were deleted at 
     at          real    not null,
     primary key (session, id, run)
 ) strict, without rowid;
+
+create table revision (                            -- answers that a person edited; of a branch, for all that show it
+    branch      integer not null,
+    step        integer not null,
+    body        integer not null,                  -- blob: the answer as it is given, plain
+    changed     text    not null,                  -- what of it was edited, as JSON
+    made_by     text    not null,
+    reason      text    not null default '',
+    made_at     real    not null,
+    primary key (branch, step)
+) strict, without rowid;
+create index revision_step on revision (step);
+
+create table left_behind (                         -- recorded steps that go on from what an edit replaced
+    branch      integer not null,                  -- of the revision
+    revised     integer not null,                  -- the step that was edited
+    step        integer not null,                  -- the one that went on from it
+    held        integer not null,                  -- 1: from what its provider holds, which its request only names
+    primary key (branch, revised, step)
+) strict, without rowid;
+
+create table revised_call (                        -- calls of an edited answer that were edited, and what became of them
+    branch      integer not null,
+    step        integer not null,
+    choice      integer not null,
+    place       integer not null,
+    call_id     text    not null,
+    name        text    not null,
+    arguments   integer not null,                  -- blob
+    digest      blob    not null,                  -- as in invocation
+    result      integer,                           -- blob: what came back
+    failed      integer not null default 0,
+    seen_at     real,
+    primary key (branch, step, choice, place)
+) strict, without rowid;
+create index revised_call_digest on revised_call (digest);
 
 create table label (                               -- of sessions
     session     integer not null references session (id),
@@ -324,6 +361,24 @@ create table reached (                             -- limits that people were to
     primary key (name, which, most)
 ) strict, without rowid;
 
+create table rating (                              -- what a person thinks of a session or a step
+    session     integer not null references session (id),
+    step        integer not null default 0,        -- 0: of the session as a whole
+    verdict     text    not null,                  -- good, bad
+    note        text    not null default '',
+    rated_by    text    not null,
+    at          real    not null,
+    primary key (session, step)
+) strict, without rowid;
+
+create table step_label (
+    step        integer not null,
+    name        text    not null,
+    labelled_by text    not null,
+    at          real    not null,
+    primary key (step, name)
+) strict, without rowid;
+
 -- Facts that concern several tables are written as one row of a view, so that each is one call into SQLite: the writer
 -- shares the interpreter with the event loop, and every call is a chance to wait for it.
 
@@ -385,3 +440,37 @@ create table effect (                              -- a tool call that is made u
     seen_at     real                               -- when its result came
 ) strict;
 create unique index effect_leave on effect (leave) where leave is not null;
+
+create table pin (                                 -- sessions that are kept, whatever the rules of retention say
+    session     integer primary key references session (id),
+    actor       text    not null,
+    reason      text    not null default '',
+    at          real    not null
+) strict;
+
+create table doomed (                              -- sessions that are gone for everybody, while rows of them are left
+    session     integer primary key,
+    key         text    not null,
+    at          real    not null
+) strict;
+
+create table pruned (                              -- what steps were that are there no more, summed up
+    kind        text    not null,                  -- sent: attempts; given: replays; asked: steps
+    day         text    not null,                  -- UTC, as 2026-01-31
+    provider    text    not null,
+    model       text    not null,
+    session     integer not null,                  -- while it lives; 0: it does not
+    times       integer not null,
+    failed      integer not null,
+    tokens      text    not null,                  -- sums as JSON, in the order of core.usage.Tokens
+    uncounted   integer not null,
+    usd         real    not null,
+    unpriced    integer not null,
+    primary key (kind, day, provider, model, session)
+) strict, without rowid;
+
+create table bygone (                              -- answers of pruned steps that agents were not given as they came
+    name        text    not null,                  -- under which their provider may keep them; empty: not known
+    dialect     text    not null,
+    primary key (name, dialect)
+) strict, without rowid;

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentstate.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreNewer, StoreReadOnly
+from agentstate.store.changes import Telling
 
+SQLITE = sqlite3.sqlite_version
 APPLICATION_ID = 0x41675374  # "AgSt"
 HERE = Path(__file__).parent
 
@@ -55,8 +57,9 @@ def connect(path: Path, busy_s: float, write: bool = True) -> sqlite3.Connection
         mode = "rwc" if write else "ro"
         uri = f"{path.absolute().as_uri()}?mode={mode}"
         conn = sqlite3.connect(
-            uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False, cached_statements=256
-        )
+            uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False, cached_statements=256,
+            factory=Telling if write else sqlite3.Connection,
+        )  # fmt: skip
         conn.execute(f"pragma busy_timeout = {int(busy_s * 1000)}")
         conn.execute("pragma cache_size = -8000")
         conn.execute("pragma mmap_size = 33554432")

@@ -12,15 +12,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agentstate.core.budget import Scope, Used
 from agentstate.core.usage import Tokens, counted
-from agentstate.store.sqlite import errors
+from agentstate.store import reserving
+from agentstate.store.sqlite import errors, named
 
+_SQL = named("prune.sql")
 UNTIL_EVER = 1e15  # seconds since the epoch, beyond any time that is kept
 
 
 class Span(NamedTuple):
-    """Which part of the journal is summed up: from ``since`` on, before ``until``, both seconds since the epoch;
-    ``session``: only that one, empty: all."""
+    """Which part of the journal is summed up: from ``since`` on, before ``until``, both seconds since the epoch, and
+    whole days (UTC) where steps were pruned; ``session``: only that one, empty: all."""
 
     since: float = 0.0
     until: float = UNTIL_EVER
@@ -83,18 +86,39 @@ class StatsReader:
     _conn: sqlite3.Connection
 
     def sent(self, by: str, span: Span) -> dict[str, Sent]:
-        """What was asked of providers, by ``day``, ``model``, ``provider`` or ``session``; by nothing, empty: in all,
-        under the empty name."""
+        """What was asked of providers, by ``day``, ``model``, ``provider``, ``session`` or ``label`` (what has several
+        counts under each; none: the empty name); by nothing, empty: in all, under the empty name."""
         teach(self._conn)
         found = {}
         for name, calls, failed, tokens, cost, unpriced in self._sums("sent", by, span):
             *sums, uncounted = json.loads(tokens)
             found[str(name)] = Sent(calls, failed or 0, Tokens(*sums), uncounted, cost or 0.0, unpriced or 0)
+        for name, calls, failed, tokens, uncounted, cost, unpriced in self._pruned("sent", by, span):
+            known = found.get(name, Sent())
+            found[name] = Sent(
+                known.calls + calls, known.failed + failed,
+                Tokens(*[a + b for a, b in zip(known.tokens, json.loads(tokens), strict=True)]),
+                known.uncounted + uncounted, known.cost + cost, known.unpriced + unpriced,
+            )  # fmt: skip
         return found
 
     def spared(self, by: str, span: Span) -> dict[str, Spared]:
         """What was not asked of them, in the same way; the day is that of the hand-out."""
-        return {str(row[0]): Spared(row[1], row[2] or 0.0, row[3] or 0) for row in self._sums("spared", by, span)}
+        found = {str(row[0]): Spared(row[1], row[2] or 0.0, row[3] or 0) for row in self._sums("spared", by, span)}
+        for name, replays, _, _, _, saved, unpriced in self._pruned("given", by, span):
+            known = found.get(name, Spared())
+            found[name] = Spared(known.replays + replays, known.saved + saved, known.unpriced + unpriced)
+        return found
+
+    def _pruned(self, kind: str, by: str, span: Span) -> list[Any]:
+        """The sums of what is there no more; by session, those of sessions that are gone stand under no name."""
+        with errors(self.path):
+            return self._conn.execute(_SQL["all_sums"], {"kind": kind, "by": by, **span._asdict()}).fetchall()
+
+    def used(self, scope: Scope, which: int) -> Used:
+        """What a session (its row), or a day (since the epoch), has used of its budgets."""
+        with errors(self.path):
+            return reserving.read_used(self._conn, scope, which)
 
     def _sums(self, question: str, by: str, span: Span) -> list[Any]:
         with errors(self.path):

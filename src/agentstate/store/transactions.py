@@ -11,8 +11,9 @@ from hashlib import sha256
 from agentstate import clock
 from agentstate.core import lifecycle
 from agentstate.core.model import Release, RunState, State
-from agentstate.errors import StepTaken
-from agentstate.store import bodies, decisions, detouring, reserving
+from agentstate.errors import SessionGone, StepTaken
+from agentstate.store import bodies, changes, decisions, detouring, reserving
+from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.rows import Begun, Ending, FinishedJob, NewStep, shape_code
 from agentstate.store.sqlite import named
@@ -55,20 +56,33 @@ def new_branch(
     reason: str,
     opening: bytes | None,
     now: float,
+    by: str = "",
 ) -> int:
-    values = {"session": session, "parent": parent, "upto": upto, "reason": reason, "opening": opening, "now": now}
+    values = {
+        "session": session, "parent": parent, "upto": upto, "reason": reason, "opening": opening, "now": now, "by": by,
+    }  # fmt: skip
     branch = conn.execute(_SQL["add_branch"], values).lastrowid or 0
     conn.execute(_SQL["set_head"], {"session": session, "head": branch, "now": now})
+    changed(conn, changes.SESSION, session, state=reason)
     return branch
 
 
 def move_run(conn: sqlite3.Connection, run: int, to: RunState, exit_code: int | None, now: float) -> None:
-    row = conn.execute("select state from run where id = ?", (run,)).fetchone()
+    row = conn.execute("select state, session from run where id = ?", (run,)).fetchone()
     if row is None or row[0] == to.value:
         return
     lifecycle.move_run(RunState(row[0]), to)
     values = {"run": run, "state": to.value, "now": None if to is RunState.OPEN else now, "exit_code": exit_code}
     conn.execute(_SQL["set_run_state"], values)
+    changed(conn, changes.RUN_BEGAN if to is RunState.OPEN else changes.RUN_ENDED, row[1], run=run, state=to.value)
+
+
+def session_now(conn: sqlite3.Connection, session: int) -> tuple[int, str]:
+    """(steps, status) of a session. Raises ``SessionGone``."""
+    row = conn.execute("select steps, status from session where id = ?", (session,)).fetchone()
+    if row is None:
+        raise SessionGone("the session was deleted meanwhile; ask again, and a new one begins")
+    return int(row[0]), str(row[1])
 
 
 def begin_step(conn: sqlite3.Connection, counters: Counters, new: NewStep) -> Begun:
@@ -87,6 +101,7 @@ def begin_step(conn: sqlite3.Connection, counters: Counters, new: NewStep) -> Be
     if new.opening:
         conn.execute(_SQL["set_opening"], {"branch": new.branch, "opening": new.fingerprint.key})
     note_run(conn, new, now)
+    changed(conn, changes.STEP_BEGAN, new.session, step, new.run)
     return Begun(step, number, 1)
 
 
@@ -104,6 +119,7 @@ def begin_attempt(conn: sqlite3.Connection, counters: Counters, step: int, was: 
     served = {"run": new.run, "outcome": new.outcome, "match": "strict", "now": now}
     conn.execute(_SQL["serve"], {**served, "step": step, "hint": new.hint})
     note_run(conn, new, now)
+    changed(conn, changes.STEP_BEGAN, new.session, step, new.run)
     return Begun(step, number, attempt)
 
 
@@ -133,6 +149,7 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
         )  # fmt: skip
     except sqlite3.IntegrityError as error:
         raise StepTaken(str(error)) from error
+    changed(conn, changes.STEP_ENDED, ending.session, ending.step, state=ending.state.value)
     decisions.tell(conn, ending.messages, clock.now())
     if ending.lost:
         detouring.set_lost(conn, ending.step, ending.attempt, ending.lost)
@@ -149,6 +166,14 @@ def end_step(conn: sqlite3.Connection, counters: Counters, ending: Ending) -> No
     if ending.asked:
         conn.execute(_SQL["withhold"], (ending.step, clock.now()))
         ask_people(conn, counters, ending.step, ending)
+
+
+def interrupt_step(conn: sqlite3.Connection, step: int) -> None:
+    """A step is not in flight any more, and its end is not known."""
+    conn.execute(_SQL["interrupt_attempt"], {"step": step, "now": clock.now()})
+    row = conn.execute(_SQL["interrupt_step"], {"step": step}).fetchone()
+    if row is not None:
+        changed(conn, changes.STEP_ENDED, row[0], step, state=State.INTERRUPTED.value)
 
 
 def ask_people(conn: sqlite3.Connection, counters: Counters, step: int, ending: Ending | FinishedJob) -> None:
@@ -180,6 +205,7 @@ def send_held(conn: sqlite3.Connection, new: NewStep, step: int) -> Begun:
     served = {"run": new.run, "outcome": new.outcome, "match": "strict", "now": now}
     conn.execute(_SQL["serve"], {**served, "step": step, "hint": new.hint})
     note_run(conn, new, now)
+    changed(conn, changes.STEP_BEGAN, new.session, step, new.run)
     return Begun(step, number, attempt)
 
 
@@ -206,6 +232,8 @@ def finish_job(conn: sqlite3.Connection, counters: Counters, job: FinishedJob) -
     price = {"step": step, "model": job.model, "usage": job.usage, "cost": job.cost, "prices": job.prices}
     conn.execute(_SQL["price_job"], price)
     counters.spent.clear()
+    state = State.FAILED if job.failed else State.COMPLETED
+    changed(conn, changes.STEP_ENDED, job.session, step, state=state.value)
     if job.failed:  # a later run asks anew, as after any failed attempt
         conn.execute(_SQL["fail_job"], {"step": step})
         return

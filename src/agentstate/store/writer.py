@@ -14,14 +14,16 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from agentstate import clock
 from agentstate.core.durations import Durations
 from agentstate.errors import StoreError, StoreReadOnly
+from agentstate.store.changes import Change, Telling
 from agentstate.store.sqlite import connect, mapped, prepare
+from agentstate.store.wal import fold
+from agentstate.store.writes import Group, Write, hand_over
 
 T = TypeVar("T")
 log = logging.getLogger("agentstate")
@@ -42,37 +44,6 @@ INTERVAL_S, BUSY = 0.002, 32
 NOTE_S = 0.002  # how long a note waits for a transaction that it can share
 
 
-@dataclass(slots=True)
-class _Write:
-    name: str
-    work: Callable[[sqlite3.Connection], Any]
-    durable: bool
-    loop: asyncio.AbstractEventLoop | None
-    future: asyncio.Future[Any] | None
-    size: int = 0
-    then: Callable[[], None] | None = None
-    result: Any = None
-    error: BaseException | None = None
-    done: threading.Event | None = None
-
-    def committed(self) -> None:
-        if self.then is not None and self.error is None:
-            try:
-                self.then()
-            except Exception:  # those who wait for the other writes of the group must hear of theirs
-                log.exception("what follows a write (%s) failed", self.name)
-
-
-class _Group(list[_Write]):
-    """What the thread is given: writes to commit, or writes that are committed and want their fsync."""
-
-    __slots__ = ("commit",)
-
-    def __init__(self, writes: list[_Write], commit: bool) -> None:
-        super().__init__(writes)
-        self.commit = commit
-
-
 class Writer:
     """The only one who writes. The writes of one turn of the event loop, or of two milliseconds where there is no end
     of them, share a transaction.
@@ -87,16 +58,18 @@ class Writer:
         self._file = str(path)
         self._busy_s = busy_s
         self._on_rollback = on_rollback
-        self._queue: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
-        self._pending: list[_Write] = []  # of this turn of the event loop
+        self._queue: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
+        self._pending: list[Write] = []  # of this turn of the event loop
         self._flushing = self._timing = False
         self._given = self._done = 0  # groups given to the thread to commit, and done: equal while it commits none
         self._commits = 0
         self._last = 0.0  # when writes were last committed
         self._following = 0  # commits that came soon after each other
         self._patient = True
+        self._shrinking = False  # the next look at the WAL's size cuts it short
         self.commits, self.fsyncs = Durations(), Durations()
-        self._conn: sqlite3.Connection | None = None
+        self._conn: Telling | None = None
+        self.told: Callable[[list[Change]], None] | None = None  # called in the event loop after each commit
         self._log: int | None = None  # a descriptor of the write-ahead log
         self._syncing_s = 1.0  # what an fsync takes at most, by experience
         self._inode = 0
@@ -140,7 +113,7 @@ class Writer:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._pending.append(_Write(name, work, durable, loop, future, size, then))
+        self._pending.append(Write(name, work, durable, loop, future, size, then))
         if alone and not self._flushing:
             self._flush(alone)
         elif not self._flushing:
@@ -158,7 +131,7 @@ class Writer:
         if not self._flushing and not self._timing:
             self._timing = True
             loop.call_later(NOTE_S, self._time_is_up)
-        self._pending.append(_Write(name, work, False, loop, None, 0, then))
+        self._pending.append(Write(name, work, False, loop, None, 0, then))
 
     def _time_is_up(self) -> None:
         self._timing = False
@@ -174,11 +147,11 @@ class Writer:
             if not self._commit_here(group, alone):
                 self._give(group)
 
-    def _give(self, group: list[_Write]) -> None:
+    def _give(self, group: list[Write]) -> None:
         self._given += 1
-        self._queue.put(_Group(group, True))
+        self._queue.put(Group(group, True))
 
-    def _commit_here(self, group: list[_Write], alone: bool) -> bool:
+    def _commit_here(self, group: list[Write], alone: bool) -> bool:
         """Commit in the caller's thread; false: it is not that small, or did not work, and is the thread's."""
         if self._given != self._done or len(group) > SMALL_GROUP or sum([item.size for item in group]) > SMALL_BYTES:
             return False
@@ -196,15 +169,15 @@ class Writer:
         for item in group:
             item.committed()
             if item.durable:
-                item.then = None
+                item.then = item.changes = None
                 waiting.append(item)
             elif item.future is not None and not item.future.done():
                 item.future.set_result(item.result)
         if waiting and alone and self._syncing_s < QUICK_S and self._given == self._done:
             self._synchronise(waiting)
-            _hand_over(waiting)
+            hand_over(waiting)
         elif waiting:
-            self._queue.put(_Group(waiting, False))
+            self._queue.put(Group(waiting, False))
         return True
 
     def _wait_for_locks(self, patient: bool) -> None:
@@ -213,16 +186,20 @@ class Writer:
             self._patient = patient
 
     def _checkpoint(self) -> None:
-        """Move the WAL into the file when it has grown; a reader in the way puts it off."""
-        try:
-            if self._path.with_name(self._path.name + "-wal").stat().st_size > CHECKPOINT_BYTES and self._conn:
-                self._conn.execute("pragma wal_checkpoint(passive)").fetchall()
-        except (OSError, sqlite3.Error) as error:  # nothing is lost: it stays in the log, and is moved another time
-            log.warning("the write-ahead log of %s could not be moved into it: %s", self._path, error)
+        shrinking, self._shrinking = self._shrinking, False
+        if shrinking:
+            self._wait_for_locks(False)  # nobody's calls wait for a reader that takes its time
+        if self._conn is not None:
+            fold(self._conn, self._path, CHECKPOINT_BYTES, shrinking)
+
+    def shrink(self) -> None:
+        """Move the whole WAL into the file and cut it short, before the next write that is submitted is told of."""
+        self._shrinking = True
+        self._give([])
 
     def write_now(self, name: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """The same for callers without an event loop; blocks."""
-        item = _Write(name, work, True, None, None, done=threading.Event())
+        item = Write(name, work, True, None, None, done=threading.Event())
         self._give([item])
         assert item.done is not None
         item.done.wait()
@@ -234,7 +211,9 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            self._conn = connect(self._path, self._busy_s)
+            conn = connect(self._path, self._busy_s)
+            assert isinstance(conn, Telling)
+            self._conn = conn
             prepare(self._conn, self._path)
             self._conn.execute("pragma synchronous = normal")  # the fsync of a commit is ours, see _synchronise
             self._conn.execute(f"pragma journal_size_limit = {KEPT_BYTES}").fetchone()
@@ -258,7 +237,7 @@ class Writer:
         if self._log is not None:
             os.close(self._log)
 
-    def _give_up(self, error: BaseException, group: list[_Write]) -> None:
+    def _give_up(self, error: BaseException, group: list[Write]) -> None:
         """Something that was not foreseen: what of the group is on disk is not known, so nothing more is taken."""
         self._refusing = StoreError(
             f"the journal {self._path} cannot be written any more ({type(error).__name__}: {error}); run "
@@ -268,7 +247,7 @@ class Writer:
         for item in group:
             item.error = self._refusing
 
-    def _take(self) -> list[_Group]:
+    def _take(self) -> list[Group]:
         """What there is to do, in order; nothing: stop."""
         first = self._queue.get()
         if first is None:
@@ -285,7 +264,7 @@ class Writer:
             groups.append(more)
         return groups
 
-    def _commit_all(self, groups: list[_Group]) -> None:
+    def _commit_all(self, groups: list[Group]) -> None:
         """In one transaction. An empty group asks for a look at the WAL's size only."""
         if not groups:
             return
@@ -301,7 +280,7 @@ class Writer:
         finally:
             self._done += len(groups)  # from here on the event loop may commit again
 
-    def _commit(self, group: list[_Write]) -> None:
+    def _commit(self, group: list[Write]) -> None:
         """One transaction for all; where one write fails, each gets a transaction of its own."""
         if not group:
             return
@@ -314,7 +293,7 @@ class Writer:
             for item in group:
                 self._commit([item])
 
-    def _transaction(self, group: list[_Write]) -> None:
+    def _transaction(self, group: list[Write]) -> None:
         conn = self._conn
         assert conn is not None
         if self._refusing is not None:
@@ -324,15 +303,20 @@ class Writer:
         try:
             for item in group:
                 item.result = item.work(conn)
+                if conn.changes:
+                    item.changes, item.told, conn.changes = conn.changes, self.told, []
             conn.execute("commit")
         except BaseException:
+            conn.changes = []
+            for item in group:
+                item.changes = None
             with contextlib.suppress(sqlite3.Error):  # SQLite has rolled back by itself after some errors
                 conn.execute("rollback")
             if self._on_rollback is not None:
                 self._on_rollback()
             raise
 
-    def _synchronise(self, waiting: list[_Write]) -> None:
+    def _synchronise(self, waiting: list[Write]) -> None:
         """Put on disk what was committed: the write-ahead log, and, once, that there is one."""
         try:
             if self._log is None:
@@ -368,8 +352,8 @@ class Writer:
             raise StoreReadOnly(f"the journal {self._path} was removed or replaced while in use; stop the proxy")
 
     @staticmethod
-    def _resolve(group: list[_Write]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Write]] = {}
+    def _resolve(group: list[Write]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[Write]] = {}
         for item in group:
             if item.loop is not None:
                 by_loop.setdefault(item.loop, []).append(item)
@@ -377,24 +361,9 @@ class Writer:
                 item.done.set()
         for loop, items in by_loop.items():
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-                loop.call_soon_threadsafe(_hand_over, items)
+                loop.call_soon_threadsafe(hand_over, items)
 
 
 def fdatasync(descriptor: int) -> None:
     """Put a file's content on disk. Raises ``OSError``."""
     getattr(os, "fdatasync", os.fsync)(descriptor)
-
-
-def _hand_over(items: list[_Write]) -> None:
-    for item in items:
-        item.committed()
-        future = item.future
-        if future is None:
-            if item.error is not None:
-                log.warning("a note (%s) was not kept: %s", item.name, item.error)
-        elif future.done():
-            continue
-        elif item.error is not None:
-            future.set_exception(item.error)
-        else:
-            future.set_result(item.result)

@@ -9,7 +9,8 @@ import itsdangerous
 import pytest
 
 from agentstate import clock
-from agentstate.engine.links import KEY_FILE, Links
+from agentstate.engine.links import Links
+from agentstate.engine.signing import KEY_FILE
 from agentstate.errors import Forbidden
 
 WEEK_S = 7 * 86400.0

@@ -10,10 +10,14 @@ select value from meta where key = ?;
 update run set base = 0 where state = 'open';
 
 -- name: add_session
-insert into session (key, created_at, updated_at) values (:key, :now, :now);
+insert into session (id, key, created_at, updated_at)
+values (1 + max((select coalesce(max(id), 0) from session), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_session')),
+        :key, :now, :now);
 
 -- name: add_branch
-insert into branch (session, parent, upto, reason, opening, created_at) values (:session, :parent, :upto, :reason, :opening, :now);
+insert into branch (id, session, parent, upto, reason, opening, created_at, made_by)
+values (1 + max((select coalesce(max(id), 0) from branch), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_branch')),
+        :session, :parent, :upto, :reason, :opening, :now, :by);
 
 -- name: set_head
 update session set head = :head, updated_at = :now where id = :session;
@@ -24,12 +28,19 @@ update branch set opening = :opening where id = :branch and opening is null;
 -- name: set_status
 update session set status = :status, note = :note, updated_at = :now where id = :session;
 
+-- name: touch_session
+update session set updated_at = :now where id = :session;
+
+-- name: status_of
+select status, note from session where id = ?;
+
 -- name: has_other_status
 select 1 from session where id = ? and status <> ?;
 
 -- name: add_run
-insert into run (session, name, named, evidence, owner, supervisor, siblings, base, hint_min, hint_max, started_at)
-values (:session, :name, :named, :evidence, :owner, :supervisor, :siblings, :base, :hint, :hint, :now);
+insert into run (id, session, name, named, evidence, owner, supervisor, siblings, base, hint_min, hint_max, started_at)
+values (1 + max((select coalesce(max(id), 0) from run), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_run')),
+        :session, :name, :named, :evidence, :owner, :supervisor, :siblings, :base, :hint, :hint, :now);
 
 -- name: set_owner
 update run set owner = :owner where id = :run and owner = '';
@@ -39,6 +50,9 @@ update run set state = :state, ended_at = :now, exit_code = coalesce(:exit_code,
 
 -- name: set_divergence
 update run set divergence = :report where id = :run and divergence is null;
+
+-- name: session_of_run
+select session from run where id = ?;
 
 -- name: widen_hint
 update run set hint_min = min(coalesce(hint_min, :hint), :hint), hint_max = max(coalesce(hint_max, :hint), :hint) where id = :run;
@@ -50,7 +64,8 @@ update session set clock = :tick, updated_at = :now where id = :session;
 select steps, clock from session where id = ?;
 
 -- name: last_ids
-select (select coalesce(max(id), 0) from step), (select coalesce(max(id), 0) from node);
+select max((select coalesce(max(id), 0) from step), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_step')),
+       max((select coalesce(max(id), 0) from node), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_node'));
 
 -- name: add_blob
 insert into blob (hash, codec, size, data) values (?, ?, ?, ?) on conflict (hash) do nothing;
@@ -122,6 +137,21 @@ insert into label (session, name) values (?, ?) on conflict do nothing;
 -- name: drop_label
 delete from label where session = ? and name = ?;
 
+-- name: rate
+insert into rating (session, step, verdict, note, rated_by, at)
+values (coalesce((select session from step where id = :step), :session), :step, :verdict, :note, :by, :now)
+on conflict (session, step) do update set verdict = excluded.verdict, note = excluded.note, rated_by = excluded.rated_by,
+                                          at = excluded.at;
+
+-- name: unrate
+delete from rating where step = :step and session = coalesce((select session from step where id = :step), :session);
+
+-- name: add_step_label
+insert into step_label (step, name, labelled_by, at) values (:step, :name, :by, :now) on conflict do nothing;
+
+-- name: drop_step_label
+delete from step_label where step = :step and name = :name;
+
 -- name: hold_step
 update step set state = 'held' where id = ?;
 
@@ -159,8 +189,33 @@ select id from approval where step = ? and state = 'pending' limit 1;
 -- name: disabled_approvers
 select name from approver where disabled_at is not null;
 
--- name: pending_from
-select a.id from approval a join step s on s.id = a.step where a.session = ? and a.state = 'pending' and s.number >= ?;
+-- name: pending_in
+select a.id, s.branch, s.number from approval a join step s on s.id = a.step where a.session = ? and a.state = 'pending';
+
+-- name: ask_again
+update approval set state = 'pending', reason = '', decided_at = null,
+                    expires_at = case when expires_at is null then null else :now + expires_at - created_at end
+where id = :id and state = 'expired' returning id;
+
+-- name: copy_labels
+insert into label (session, name) select :session, name from label where session = :source;
+
+-- name: set_numbers
+update session set steps = :steps, clock = (select clock from session where id = :source) where id = :session;
+
+-- name: add_revision
+insert into revision (branch, step, body, changed, made_by, reason, made_at)
+values (:branch, :step, :body, :changed, :by, :reason, :now);
+
+-- name: leave_behind
+insert into left_behind (branch, revised, step, held) values (?, ?, ?, ?);
+
+-- name: add_revised_call
+insert into revised_call (branch, step, choice, place, call_id, name, arguments, digest) values (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: set_revised_result
+update revised_call set result = :result, failed = :failed, seen_at = :now
+where branch = :branch and step = :step and choice = :choice and place = :place and result is null;
 
 -- name: withhold
 insert into release (step, mode, at) values (?, 'held', ?);
@@ -257,7 +312,7 @@ update step set state = 'interrupted' where state = 'in_flight';
 update attempt set error = 'its end could not be recorded', finished_at = :now where step = :step and finished_at is null;
 
 -- name: interrupt_step
-update step set state = 'interrupted' where id = :step and state = 'in_flight';
+update step set state = 'interrupted' where id = :step and state = 'in_flight' returning session;
 
 -- name: equal_calls
 select count(*) from step where branch = :branch and fingerprint = :fingerprint and number < :number;
@@ -333,6 +388,12 @@ select count(*) from step s where s.session = :which and s.state <> 'held'
 select count(*) from step s where s.id >= :first and s.created_at >= :start and s.created_at < :end and s.state <> 'held'
   and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
                   and p.state in ('rejected', 'expired'));
+
+-- name: pruned_in_session
+select kind, times, tokens, usd from pruned where session = :which and kind in ('sent', 'asked');
+
+-- name: pruned_in_day
+select kind, times, tokens, usd from pruned where day = date(:start, 'unixepoch') and kind in ('sent', 'asked');
 
 -- name: reserved_in_session
 select sum(usd), sum(tokens) from reservation where session = :which;
