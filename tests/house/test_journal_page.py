@@ -29,6 +29,7 @@ def facts() -> dict[str, bool]:
         "outgoing.py",
         "effects.py",
         "detouring.py",
+        "pausing.py",
         "ratings.py",
         "pausing.py",
         "pruning.py",

@@ -160,23 +160,9 @@ def _add_commands() -> None:
     """Commands whose options live in modules of their own; a start of the server does not wait for those."""
     if sys.argv[1:2] == ["serve"]:
         return
-    from agentstate.cli import (
-        alerts,
-        approvals,
-        authority,
-        comparing,
-        dashboard,
-        demo,
-        events,
-        export,
-        mcp,
-        policy,
-        prune,
-        run,
-        running,
-        standing,
-        stats,
-        steering,
+    from agentstate.cli import (  # noqa: I001 - a list
+        alerts, approvals, authority, comparing, dashboard, demo, diff, events, export, mcp, policy, prune, run,
+        running, standing, stats, steering,
     )  # fmt: skip
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
@@ -184,6 +170,7 @@ def _add_commands() -> None:
     app.command("mcp", rich_help_panel=RUN)(mcp.command)
     app.command("dashboard", rich_help_panel=SEE)(dashboard.command)
     app.command("stats", rich_help_panel=SEE)(stats.stats)
+    app.command("diff", rich_help_panel=SEE)(diff.diff)
     app.command("budgets", rich_help_panel=SEE)(running.budgets)
     app.command("test", rich_help_panel=SEE)(running.test)
     app.command("diagnostics", rich_help_panel=SEE)(running.diagnostics)
@@ -199,6 +186,7 @@ def _add_commands() -> None:
         app.command(keep.__name__, rich_help_panel=KEEP)(keep)
     for act in (comparing.pause, comparing.resume):
         app.command(act.__name__, rich_help_panel=DECIDE)(act)
+    app.command("try", rich_help_panel=DECIDE)(comparing.attempt)
     for verb in (steering.rollback, steering.fork, steering.branches):
         app.command(verb.__name__, rich_help_panel=STEER)(verb)
     app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)

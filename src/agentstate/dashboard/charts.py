@@ -82,8 +82,8 @@ def days(shown: Sequence[Day], spelled: Callable[[float], str]) -> Markup:
 
 def _day_said(day: Day, spelled: Callable[[float], str]) -> str:
     said = f"{day.label}: {spelled(day.paid)} paid, {spelled(day.saved)} saved"
-    unknown = [f"{day.paid_unknown} calls"] * bool(day.paid_unknown)
-    unknown += [f"{day.saved_unknown} replays"] * bool(day.saved_unknown)
+    counts = ((day.paid_unknown, "call"), (day.saved_unknown, "replay"))
+    unknown = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count]
     return said + (f", and {' and '.join(unknown)} of unknown price" if unknown else "")
 
 

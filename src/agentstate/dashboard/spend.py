@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from agentstate.core import budget
 from agentstate.core.budget import Limit
 from agentstate.engine.allowances import Use, uses
 from agentstate.engine.stats import BY, Row, Stats, stats
@@ -68,16 +67,18 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class BudgetFigures:
-    """``used``, ``most``, ``left`` in words; ``share`` with what calls in flight reserve (``reserved``), 1: all."""
+    """``used``: settled and ``reserved`` by calls in flight; ``most``: with what people ``raised`` it by; all in
+    ``unit``: usd, steps or tokens. ``share``: of all, 1 and more: there is no room. ``session``: whose, empty: the
+    day's."""
 
     limit: str
-    whose: str
+    unit: str
     session: str
-    used: str
-    most: str
-    raised: str
-    share: float
+    used: float
+    most: float
+    raised: float
     reserved: float
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +181,10 @@ def _several(rows: dict[date, Row], start: date, width: int) -> DayFigures:
 
 
 def budget_figures(use: Use) -> BudgetFigures:
-    name = use.limit.name
     return BudgetFigures(
-        name,
-        f"session {use.session}" if use.session else "all sessions today (UTC)",
-        use.session,
-        budget.spelled(name, use.used),
-        budget.spelled(name, use.most),
-        budget.spelled(name, use.raised) if use.raised else "",
+        use.limit.name, use.limit.unit.value, use.session, use.used + use.reserved, use.most, use.raised, use.reserved,
         use.share,
-        use.reserved / use.most if use.most else 0.0,
-    )
+    )  # fmt: skip
 
 
 def command(asked: Asked) -> str:

@@ -38,6 +38,22 @@ def _stretches(ticks: Sequence[str]) -> list[tuple[str, int, int]]:
     return [(name, at, 1) for at, name in enumerate(ticks)]
 
 
+def gutter(marks: Sequence[str], names: Sequence[str]) -> Markup:
+    """A cell for each run, oldest left: who paid a step, and who was given it again."""
+    words = {"paid": "paid by", "replayed": "replayed by", "failed": "failed in"}
+    said = (
+        ", ".join(f"{words[mark]} {name}" for mark, name in zip(marks, names, strict=True) if mark) or "given to no run"
+    )
+    cells = Markup("").join(
+        Markup('<rect class="t-{}" x="{}" y="0" width="4" height="14"/>').format(mark or "none", at * 5)
+        for at, mark in enumerate(marks)
+    )
+    width = max(5 * len(marks) - 1, 4)
+    return Markup(
+        '<svg class="gutter" width="{}" height="14" role="img" aria-label="{}"><title>{}</title>{}</svg>'
+    ).format(width, said, said, cells)
+
+
 def bar(part: float, kind: str = "paid", start: float = 0.0) -> Markup:
     """A bar on a scale from 0 to 1; ``start``: where it begins on it. It stands beside its figure in words."""
     part, start = min(max(part, 0.0), 1.0), min(max(start, 0.0), 1.0)

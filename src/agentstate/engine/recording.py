@@ -75,6 +75,10 @@ class Recording:
         """How many bytes readers may have read already."""
         return sum(map(len, self._chunks))
 
+    def so_far(self) -> bytes:
+        """What readers may have read already; for looking on. Safe to ask from any thread."""
+        return b"".join(tuple(self._chunks))
+
     async def settled(self, seconds: float | None = None) -> bool:
         """Until the first byte may be shown, the answer is over, or it is held. False: not in so many seconds."""
         while not self._chunks and not self.done and not self.held:

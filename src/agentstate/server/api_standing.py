@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -71,11 +70,17 @@ def routes(parts: Parts, guard: Guard) -> list[Route]:
 def _policies(given: Any) -> list[PolicySettings]:
     if not isinstance(given, list) or len(given) > MOST_POLICIES:
         raise BadRequest(f"policies is a list of {MOST_POLICIES} at most, each like a [[policies]] table")
-    try:
-        return TypeAdapter(list[PolicySettings]).validate_python(given)
-    except ValidationError as error:
-        faults = [f"policies.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5]]
-        raise Unprocessable("; ".join(faults)) from error
+    if not all(isinstance(one, dict) for one in given):
+        raise BadRequest("each policy is an object like a [[policies]] table")
+    found = []
+    for number, one in enumerate(given, 1):
+        try:
+            found.append(PolicySettings(**one))
+        except ValueError as error:  # which says of each part what is wrong with it
+            faults: list[Any] = getattr(error, "errors", list)()
+            told = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:5])
+            raise Unprocessable(f"policy {number}: {told or error}") from error
+    return found
 
 
 # --- providers ---

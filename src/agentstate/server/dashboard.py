@@ -22,7 +22,11 @@ from agentstate.engine.core import Parts
 from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server import (
     dashboard_approvals,
+    dashboard_compare,
+    dashboard_datasets,
+    dashboard_dialogs,
     dashboard_providers,
+    dashboard_retention,
     dashboard_session,
     dashboard_sessions,
     dashboard_settings,
@@ -64,11 +68,15 @@ class Dashboard:
                 *dashboard_session.routes(pages),
                 *dashboard_providers.routes(pages),
                 *dashboard_spend.routes(pages),
+                *dashboard_datasets.routes(pages),
+                *dashboard_retention.routes(pages),
                 *dashboard_settings.routes(pages),
                 *dashboard_approvals.routes(pages),
+                *dashboard_dialogs.routes(pages),
+                *dashboard_compare.routes(pages),
                 Route("/{rest:path}", self._unknown),
             ],
-            exception_handlers={HTTPException: self._wrong},
+            exception_handlers={HTTPException: self._wrong, Exception: self._broken},
         )
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -157,6 +165,10 @@ class Dashboard:
         fault = BadRequest(f"{request.method} is not offered here")
         fault.status = getattr(error, "status_code", 400)
         return await self._said(request, fault)
+
+    async def _broken(self, request: Request, error: Exception) -> Response:
+        """A fault of ours; what it was is in the log, where whoever called us writes it."""
+        return await self._said(request, AgentStateError(f"the proxy failed ({type(error).__name__}); see its log"))
 
     async def _said(self, request: Request, error: AgentStateError) -> Response:
         visit = None

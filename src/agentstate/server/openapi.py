@@ -58,6 +58,7 @@ _WITH_TOKEN: tuple[type[AgentStateError], ...] = (errors.Unauthorized, errors.To
 _PASSING: tuple[type[AgentStateError], ...] = (
     AgentStateError,
     errors.ShuttingDown,
+    errors.SessionGone,
     errors.StepTaken,
     errors.StoreError,
     errors.StoreLocked,

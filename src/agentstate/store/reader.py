@@ -21,8 +21,10 @@ from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
 from agentstate.store.branches import BranchReader
 from agentstate.store.change_reader import ChangeReader
+from agentstate.store.comparing_reader import ComparingReader
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
+from agentstate.store.journal_reader import JournalReader
 from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.overview_reader import OverviewReader
 from agentstate.store.pruning_reader import PruningReader
@@ -37,7 +39,7 @@ Lineage = Sequence[tuple[int, int]]
 
 class Reader(
     EffectReader, OutboxReader, DetourReader, StatsReader, StandingReader, RatingReader, ChangeReader, PruningReader,
-    OverviewReader, BranchReader,
+    OverviewReader, ComparingReader, JournalReader, BranchReader,
 ):  # fmt: skip
     """One read connection; use it in one thread at a time.
 

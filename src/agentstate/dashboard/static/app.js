@@ -4,6 +4,7 @@ import "./dialogs.js";
 import "./keys.js";
 import "./live.js";
 import "./palette.js";
+import "./verbs.js";
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
@@ -28,7 +29,7 @@ export function announce(words) {
 
 // What a part of the page brought in needs; called again for each part that is put in place.
 export function dress(root) {
-  for (const button of root.querySelectorAll("[data-copy][hidden], [data-shown][hidden]")) button.hidden = false;
+  for (const button of root.querySelectorAll("[data-copy][hidden], [data-copy-url][hidden], [data-shown][hidden]")) button.hidden = false;
 }
 
 export async function copy(text) {
@@ -42,6 +43,12 @@ export async function copy(text) {
     document.execCommand("copy");
     area.remove();
   }
+}
+
+// A part of a page's JSON, by its path in it.
+async function part(url, path) {
+  const answer = await fetch(url);
+  return path.split(".").reduce((value, name) => value[name], await answer.json());
 }
 
 function ago(seconds) {
@@ -60,9 +67,10 @@ function retime() {
 }
 
 document.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-copy]");
+  const button = event.target.closest("[data-copy], [data-copy-url]");
   if (button) {
-    await copy(button.dataset.copy);
+    const { copy: text, copyUrl, copyPath } = button.dataset;
+    await copy(text ?? (await part(copyUrl, copyPath)));
     const words = button.textContent;
     button.textContent = "Copied";
     announce("Copied");

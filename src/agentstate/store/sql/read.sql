@@ -651,3 +651,54 @@ where c.branch in (select value from json_each(:branches)) and c.call_id in (sel
 
 -- name: fork_names
 select key from session where key >= :from and key < :before;
+
+-- name: compared_steps
+select s.id, s.number, s.kind, s.state, s.dialect, s.path, s.fingerprint, s.stream, s.model, a.model, a.status, a.usage,
+       case when s.attempts = 1 then a.cost else (select sum(t.cost) from attempt t where t.step = s.id) end,
+       a.started_at, a.finished_at, a.error, a.body, r.mode, r.body
+from step s join attempt a on a.step = s.id and a.n = s.attempts left join release r on r.step = s.id
+where s.branch = :branch and s.number < :upto order by s.number;
+
+-- name: compared_of_run
+select s.id, s.number, s.kind, s.state, s.dialect, s.path, s.fingerprint, s.stream, s.model, a.model, a.status, a.usage,
+       case when s.attempts = 1 then a.cost else (select sum(t.cost) from attempt t where t.step = s.id) end,
+       a.started_at, a.finished_at, a.error, a.body, r.mode, r.body
+from served v join step s on s.id = v.step join attempt a on a.step = s.id and a.n = s.attempts
+left join release r on r.step = s.id
+where v.run = :run order by s.number;
+
+-- name: compared_step
+select s.id, s.number, s.kind, s.state, s.dialect, s.path, s.fingerprint, s.stream, s.model, a.model, a.status, a.usage,
+       case when s.attempts = 1 then a.cost else (select sum(t.cost) from attempt t where t.step = s.id) end,
+       a.started_at, a.finished_at, a.error, a.body, r.mode, r.body
+from step s join attempt a on a.step = s.id and a.n = s.attempts left join release r on r.step = s.id
+where s.id = :step;
+
+-- name: forwards
+select v.run, count(*), min(v.at), max(v.at), sum(a.cost)
+from run r join served v on v.run = r.id join step s on s.id = v.step join attempt a on a.step = s.id and a.n = s.attempts
+where r.session = :session and v.outcome = 'replay' group by v.run;
+
+-- name: given_in
+select v.step, v.run, v.outcome, v.joins, v.at from served v
+where v.step in (select value from json_each(:steps)) and v.outcome <> 'carried';
+
+-- name: detoured
+select step, max(candidate) from detour where step in (select value from json_each(:steps)) group by step;
+
+-- name: node_of
+select node from step where id = ?;
+
+-- name: node
+select n.parent, b.codec, b.size, b.data from node n join blob b on b.id = n.blob where n.id = ?;
+
+-- name: effect_names
+select e.step, e.server, e.tool, e.failed, b.codec, b.size, b.data from effect e join blob b on b.id = e.arguments
+where e.step in (select value from json_each(:steps));
+
+-- name: pending_in
+select id, step, tool from approval where session = ? and state = 'pending' order by created_at, id;
+
+-- name: models_in
+select distinct coalesce(nullif(a.model, ''), s.model) from step s join attempt a on a.step = s.id and a.n = s.attempts
+where s.session = :session and s.kind <> 'tool' limit :limit;

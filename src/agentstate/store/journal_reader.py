@@ -1,0 +1,118 @@
+"""Owns the questions behind a session's journal as people read it: who was given which step, what its tools were, where
+a text stands. A part of ``Reader``; must not run on the event loop.
+
+Invariant: each content of a session is read once in a search, however many steps repeat it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from agentstate.store.rows import AnswerRow, StepRow
+
+_ANSWERED = re.compile(rb'"(?:role"\s*:\s*"(?:assistant|model)|type"\s*:\s*"function_call)"')
+
+
+class Forward(NamedTuple):
+    """What a run was given again: how many steps, from when to when, and what they had cost, USD; ``None``: unknown."""
+
+    steps: int
+    first: float
+    last: float
+    cost: float | None
+
+
+class Given(NamedTuple):
+    """A hand-out of a step to a run. ``again``: how often it was handed out once more."""
+
+    step: int
+    run: int
+    outcome: str
+    again: int
+    at: float
+
+
+class ToolStep(NamedTuple):
+    """What a tool's step is about. ``arguments``: JSON text; ``server``: empty for a function of the agent."""
+
+    server: str
+    tool: str
+    failed: bool
+    arguments: str
+
+
+class JournalReader:
+    """What ``Reader`` gives its parts."""
+
+    def _all(self, name: str, values: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def _one(self, name: str, values: Any) -> Any:
+        raise NotImplementedError
+
+    def _content(self, codec: int, size: int, data: bytes) -> bytes:
+        raise NotImplementedError
+
+    def answer(self, step: int) -> AnswerRow:
+        raise NotImplementedError
+
+    def forwards(self, session: int) -> dict[int, Forward]:
+        """What each run of a session was given again, by the run's id."""
+        return {row[0]: Forward(*row[1:]) for row in self._all("forwards", {"session": session})}
+
+    def given_in(self, steps: Iterable[int]) -> list[Given]:
+        """Every hand-out of these steps."""
+        return [Given(*row) for row in self._all("given_in", {"steps": json.dumps(list(steps))})]
+
+    def detoured(self, steps: Iterable[int]) -> dict[int, str]:
+        """Where the steps that needed more than one attempt were led to, where that was elsewhere."""
+        return {row[0]: row[1] for row in self._all("detoured", {"steps": json.dumps(list(steps))})}
+
+    def tool_steps(self, steps: Iterable[int]) -> dict[int, ToolStep]:
+        """What those of these steps are about that are calls of tools."""
+        return {
+            row[0]: ToolStep(row[1], row[2], bool(row[3]), self._content(*row[4:7]).decode("utf-8", "replace"))
+            for row in self._all("effect_names", {"steps": json.dumps(list(steps))})
+        }
+
+    def pending_in(self, session: int) -> list[tuple[str, int, str]]:
+        """(id, step, tool) of each approval of a session that waits."""
+        return [(row[0], row[1], row[2]) for row in self._all("pending_in", (session,))]
+
+    def models_in(self, session: int, limit: int) -> list[str]:
+        """The models that answered a session, or were asked where nobody answered."""
+        return sorted(row[0] for row in self._all("models_in", {"session": session, "limit": limit}) if row[0])
+
+    def finding(self, steps: Iterable[StepRow], text: str) -> Iterator[int]:
+        """The numbers of the steps in which a text stands: in the answer, or in what their request says for the first
+        time. Capitals count as small ones."""
+        wanted = text.lower()
+        needles = {
+            wanted.encode(),
+            json.dumps(wanted)[1:-1].encode(),
+            json.dumps(wanted, ensure_ascii=False)[1:-1].encode(),
+        }
+        seen: set[int] = set()
+        said = False  # by the answer before: then the message that repeats it says nothing new
+        for step in steps:
+            asked = [body for body in self._new_of(step, seen) if _holds(body, needles)]
+            new = [body for body in asked if not (said and _ANSWERED.search(body))]
+            said = step.has_body and _holds(self.answer(step.id).body, needles)
+            if said or new:
+                yield step.number
+
+    def _new_of(self, step: StepRow, seen: set[int]) -> Iterator[bytes]:
+        node = self._one("node_of", (step.id,))[0]
+        while node is not None and node not in seen:
+            seen.add(node)
+            parent, *content = self._one("node", (node,))
+            yield self._content(*content)
+            node = parent
+
+
+def _holds(body: bytes, needles: set[bytes]) -> bool:
+    small = body.lower()
+    return any(needle in small for needle in needles)
