@@ -95,6 +95,9 @@ class JournalPage:
     later: int | None
 
 
+NOTHING = JournalPage((), (), 0, -1, 0, None, None, None)
+
+
 def journal_page(
     reader: Reader, session: SessionRow, filters: Filters, start: int | None = None, only: int | None = None
 ) -> JournalPage:
@@ -143,7 +146,7 @@ def _matching(reader: Reader, session: SessionRow, filters: Filters) -> Iterator
         calling = reader.tool_names(step.id for step in page)
         page = [step for step in page if step.kind == "tool" or step.id in calling]
     if filters.find:
-        numbers = set(reader.finding(page, filters.find))
+        numbers = reader.finding(page, filters.find)
         page = [step for step in page if step.number in numbers]
     yield from page
 

@@ -14,7 +14,7 @@ from agentstate import clock
 from agentstate.core import pausing
 from agentstate.core.model import SessionStatus
 from agentstate.dashboard.frame import ROOT, session_path
-from agentstate.dashboard.journal import Filters, JournalPage, journal_page
+from agentstate.dashboard.journal import NOTHING, Filters, JournalPage, journal_page
 from agentstate.dashboard.step import StepPanel, step_panel
 from agentstate.engine.core import Parts
 from agentstate.engine.overview import Overview
@@ -105,14 +105,17 @@ def session_page(
     filters: Filters,
     start: int | None,
     step: tuple[int, str, bool] | None,
+    listed: bool = True,
 ) -> SessionPage:
     """The page of a session. ``start``: the number of the first step that is shown, none: the newest are; ``step``:
-    (number, tab, whether bodies are shown whole) of the step that is open. Raises ``NotFound``."""
+    (number, tab, whether bodies are shown whole) of the step that is open; ``listed``: the journal is wanted too.
+    Raises ``NotFound``."""
     row, head = session_head(reader, parts, overview, key)
     panel = step_panel(reader, parts, row, *step) if step is not None else None
     if start is None and panel is not None and not filters.any and panel.number < row.steps - 200:
         start = max(0, panel.number - 20)
-    return SessionPage(head, journal_page(reader, row, filters, start), filters, start, panel)
+    journal = journal_page(reader, row, filters, start) if listed else NOTHING
+    return SessionPage(head, journal, filters, start, panel)
 
 
 def session_head(reader: Reader, parts: Parts, overview: Overview, key: str) -> tuple[SessionRow, SessionHead]:

@@ -469,10 +469,14 @@ select count(*) from approval where state = 'pending';
 
 -- name: live_count
 select count(*) from session s
-where s.status = 'RUNNING'
-  and (s.id in (select value from json_each(:live))
-       or (s.updated_at >= :recent and exists (select 1 from run r where r.session = s.id and r.state = 'open')
-           and coalesce((select r.exit_code from run r where r.session = s.id order by r.id desc limit 1), 0) = 0))
+where s.id in (
+    select value from json_each(:live)
+    union
+    select t.id from session t
+    where t.updated_at >= :recent and exists (select 1 from run r where r.session = t.id and r.state = 'open')
+      and coalesce((select r.exit_code from run r where r.session = t.id order by r.id desc limit 1), 0) = 0
+)
+  and s.status = 'RUNNING'
   and not exists (select 1 from approval a where a.session = s.id and a.state = 'pending');
 
 -- name: label_names
@@ -536,11 +540,20 @@ where v.step in (select value from json_each(:steps)) and v.outcome <> 'carried'
 -- name: detoured
 select step, max(candidate) from detour where step in (select value from json_each(:steps)) group by step;
 
--- name: node_of
-select node from step where id = ?;
+-- name: nodes_under
+with recursive up (id) as (
+    select node from step where id in (select value from json_each(:steps)) and node is not null
+    union
+    select n.parent from up join node n on n.id = up.id where n.parent is not null
+)
+select n.id, n.parent, n.blob from up join node n on n.id = up.id;
 
--- name: node
-select n.parent, b.codec, b.size, b.data from node n join blob b on b.id = n.blob where n.id = ?;
+-- name: bodies_of
+select s.id, s.node, s.frame, coalesce(r.body, a.body) from step s join attempt a on a.step = s.id and a.n = s.attempts
+left join release r on r.step = s.id where s.id in (select value from json_each(:steps)) order by s.number;
+
+-- name: blobs_of
+select id, codec, size, data from blob where id in (select value from json_each(:ids));
 
 -- name: effect_names
 select e.step, e.server, e.tool, e.failed, b.codec, b.size, b.data from effect e join blob b on b.id = e.arguments
