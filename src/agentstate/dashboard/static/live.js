@@ -1,5 +1,5 @@
 // Owns keeping a page true while it is open: one stream of events, and fetching anew what they concern.
-// A lost stream is said, and leaves everything in place. Other modules hear of events as "told" on `document`.
+// A lost stream is said, and leaves everything in place. Other modules hear of events as "change" on `document`.
 import { announce, dress } from "./app.js";
 
 const main = document.getElementById("main");
@@ -87,7 +87,7 @@ function concerns(change) {
 
 function heard(change) {
   soon("strip", strip, 400);
-  document.dispatchEvent(new CustomEvent("told", { detail: change }));
+  document.dispatchEvent(new CustomEvent("change", { detail: change }));
   if (!concerns(change)) return;
   if (main.dataset.liveFragment) soon("part", part);
   if (main.dataset.liveRows === undefined || !change.session) return;

@@ -238,7 +238,7 @@ async function head() {
   if (html !== null) put(document.getElementById("head"), html);
 }
 
-document.addEventListener("told", (event) => {
+document.addEventListener("change", (event) => {
   const change = event.detail;
   if (!change || change.session !== main.dataset.liveSession) return;
   soon("head", head, 800);
