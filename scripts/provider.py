@@ -15,16 +15,16 @@ DOWN = "gpt-5.2-large"  # a model that has no room today
 
 Said = tuple[str, Sequence[tuple[str, dict[str, Any]]]]
 """A text and tool calls, each a name and arguments."""
+Says = Callable[[list[dict[str, Any]]], Said]
+"""What is said to messages."""
 
 
-def answer(body: dict[str, Any], says: Callable[[str, int], Said]) -> tuple[int, dict[str, Any]]:
-    """(status, body) of an answer to a chat request. ``says``: what is said to the last user message, after so many
-    messages."""
+def answer(body: dict[str, Any], says: Says) -> tuple[int, dict[str, Any]]:
+    """(status, body) of an answer to a chat request."""
     if body.get("model") == DOWN:
         return 503, {"error": {"message": "The model is overloaded, try again later.", "type": "server_error"}}
     messages = body.get("messages", [])
-    asked: dict[str, Any] = next((one for one in reversed(messages) if one.get("role") == "user"), {})
-    text, calls = says(str(asked.get("content", "")), len(messages))
+    text, calls = says(messages)
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     if calls:
         message["tool_calls"] = [
@@ -45,7 +45,7 @@ def answer(body: dict[str, Any], says: Callable[[str, int], Said]) -> tuple[int,
 class Provider:
     """``url`` while it stands. Use as a context manager."""
 
-    def __init__(self, says: Callable[[str, int], Said]) -> None:
+    def __init__(self, says: Says) -> None:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 

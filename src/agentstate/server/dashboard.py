@@ -22,7 +22,9 @@ from agentstate.engine.core import Parts
 from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server import (
     dashboard_approvals,
+    dashboard_compare,
     dashboard_datasets,
+    dashboard_dialogs,
     dashboard_providers,
     dashboard_retention,
     dashboard_session,
@@ -70,6 +72,8 @@ class Dashboard:
                 *dashboard_retention.routes(pages),
                 *dashboard_settings.routes(pages),
                 *dashboard_approvals.routes(pages),
+                *dashboard_dialogs.routes(pages),
+                *dashboard_compare.routes(pages),
                 Route("/{rest:path}", self._unknown),
             ],
             exception_handlers={HTTPException: self._wrong, Exception: self._broken},
