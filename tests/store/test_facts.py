@@ -12,6 +12,7 @@ import pytest
 from agentstate.core.model import ApprovalKind, OnReject, Release, RunState, SessionStatus, Shape, State, Verdict
 from agentstate.store.journal import Journal
 from agentstate.store.rows import Ending, FinishedJob, NewApproval, SessionRow
+from agentstate.store.steering import NewRevision, Steering
 from tests.store.kit import Book, call, delivered, key_of, plan
 
 PROMPTS = [f"q{n}" for n in range(4)]
@@ -99,6 +100,10 @@ WRITES: dict[str, Callable[[Book], Awaitable[Any]]] = {
     "report_divergence": lambda book: book.journal.report_divergence(book.session.id, book.row("r1").id, "{}"),
     "set_status": lambda book: book.journal.set_status(book.session.id, SessionStatus.PAUSED, "n"),
     "roll_back": lambda book: book.journal.roll_back(book.session, 1),
+    "fork": lambda book: book.journal.fork(book.session, book.session.head, 1, "forked", "kim"),
+    "edit": lambda book: book.journal.edit(
+        book.session, NewRevision(1, 0, book.session.head, b"{}", "{}", "", left=((2, True),)), "kim"
+    ),
     "begin_step": lambda book: book.ask(book.row("r1"), "q3"),
     "begin_step with a number": lambda book: book.ask(book.row("r1"), "q3", hint=9),
     "begin_step with carried ones": lambda book: book.ask(book.row("r2"), "q3", carried=(1,)),
@@ -140,11 +145,14 @@ async def test_what_is_remembered_is_true_after(name: str, book: Book) -> None:
 
 
 def test_every_writing_method_of_the_journal_is_among_them() -> None:
-    public = {name for name, value in vars(Journal).items() if callable(value) and not name.startswith("_")}
+    written = vars(Journal) | vars(Steering)
+    public = {name for name, value in written.items() if callable(value) and not name.startswith("_")}
     assert public - {"open", "check", "close", "tell"} == {name.partition(" ")[0] for name in WRITES}
 
 
-@pytest.mark.parametrize("name", ["begin_run", "set_status", "roll_back", "end_run", "report_divergence", "begin_step"])
+@pytest.mark.parametrize(
+    "name", ["begin_run", "set_status", "roll_back", "edit", "end_run", "report_divergence", "begin_step"]
+)
 async def test_what_is_remembered_is_true_after_a_caller_was_cancelled(name: str, book: Book) -> None:
     await _filled(book)
     task = asyncio.ensure_future(WRITES[name](book))

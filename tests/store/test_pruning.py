@@ -52,6 +52,9 @@ PLAIN = {
     "pin": {"session"},
     "rating": {"session", "step"},
     "step_label": {"step"},
+    "revision": {"branch", "step"},
+    "left_behind": {"branch", "revised", "step", "held"},
+    "revised_call": {"branch", "step", "choice", "place", "failed"},
     "doomed": {"session"},
     "pruned": {"session", "times", "failed", "uncounted", "unpriced"},
 }
@@ -83,8 +86,9 @@ def test_every_column_that_refers_to_a_content_or_a_transcript_is_known_to_the_s
 
 def test_every_table_is_in_exactly_one_group_of_what_goes_with_what() -> None:
     by_session = {table for table, _ in references.OF_SESSIONS}
-    by_step = {table for table, _ in references.OF_STEPS} - by_session
-    groups = [by_session, by_step, references.APART, references.STAYING, references.SHARED]
+    by_branch = {table for table, _ in references.OF_BRANCHES}
+    by_step = {table for table, _ in references.OF_STEPS} - by_session - by_branch
+    groups = [by_session, by_branch, by_step, references.APART, references.STAYING, references.SHARED]
     assert sorted(name for group in groups for name in group) == sorted(tables())
 
 

@@ -29,7 +29,8 @@ SCHEMA = {
 
 @dataclass(frozen=True)
 class Held:
-    """One held call. ``arguments``: an object, or the text of what is none; ``key``: the approval's id."""
+    """One held call. ``arguments``: an object, or the text of what is none; ``key``: the approval's id; ``kind``: what
+    is asked about it."""
 
     tool: str = "send_email"
     arguments: Mapping[str, Any] | str = field(default_factory=lambda: {"to": "ann@example.test"})
@@ -38,6 +39,7 @@ class Held:
     expires_at: float | None = None
     schema: Mapping[str, Any] | None = field(default_factory=lambda: dict(SCHEMA))
     key: str = ""
+    kind: ApprovalKind = ApprovalKind.CALL
 
     @property
     def text(self) -> str:
@@ -72,7 +74,7 @@ async def ask(journal: Journal, held: Sequence[Held], session: str = "s") -> lis
 def _question(session: str, branch: int, step: int, call: ToolCall, held: Held) -> NewApproval:
     schema = "" if held.schema is None else json.dumps(held.schema)
     return NewApproval(
-        held.key or clock.approval_id(), ApprovalKind.CALL,
+        held.key or clock.approval_id(), held.kind,
         approval_digest(session, branch, step, (call.choice, call.index), call.name, call.arguments, schema),
         held.text.encode(), OnReject.MESSAGE, call.name, call.choice, call.index, call.call_id, schema.encode(),
         _rule(held.tool), held.quorum, held.approvers,

@@ -101,6 +101,13 @@ class Transcripts:
     def __len__(self) -> int:
         return len(self._known)
 
+    def onward(self, refused: Known) -> Known | None:
+        """The step in which the model was told of the refusal of a step's calls; the last one, where it called again
+        and was refused again. ``None``: it was not told."""
+        found = next((one for one in self._known if one.given.get(refused.length) is refused), None)
+        again = found is not None and found.facts.why_not == REFUSED and self.onward(found)
+        return again or found
+
     def each(self) -> list[Known]:
         """Every step, in order."""
         return list(self._known)

@@ -192,7 +192,7 @@ def place_in_words(path: Sequence[str | int], recorded: Any, asked: Any) -> str:
     in_recorded, in_asked = _at(recorded, path[:2]), _at(asked, path[:2])
     if name == "tools":
         tool = in_asked if isinstance(in_asked, dict) else in_recorded
-        whole = f"the tool {_tool_name(tool)}"
+        whole = f"the tool {tool_name(tool)}"
         return f"the description of {whole}" if path[-1] == "description" else whole
     if name not in _MESSAGES:
         return f"the field {name}"
@@ -213,7 +213,7 @@ def _speaker(message: Any, within: Sequence[str | int], whole: Any = None, path:
     return _SPEAKERS.get(str(message.get("role", message.get("type"))), "a message")
 
 
-def _tool_name(tool: Any) -> str:
+def tool_name(tool: Any) -> str:
     if not isinstance(tool, dict):
         return "?"
     function = tool.get("function")

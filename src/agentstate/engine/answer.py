@@ -25,7 +25,7 @@ from agentstate.core.model import (
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
 from agentstate.dialects import registry, stream_usage
 from agentstate.dialects.base import Dialect, check_content_type
-from agentstate.engine import given, invocations, waiting
+from agentstate.engine import given, invocations, revised, waiting
 from agentstate.engine.asked import Asked
 from agentstate.engine.core import Parts
 from agentstate.engine.failing import told_detour
@@ -69,7 +69,7 @@ class Answering:
         self.parts.presence.speaks_for(request.connection, session.key, run.id)
         if run.state is RunState.FENCED:
             raise RunFenced(f"run {run.name} was replaced by a newer one; this process should end")
-        invocations.note(self.parts, session.id, run.id, dialect, call)
+        invocations.note(self.parts, session, run.id, dialect, call)
         asked = Asked(request, dialect, call, asked_print, session, run)
         try:
             return await self._act(asked, self._decide(asked))
@@ -82,16 +82,20 @@ class Answering:
 
     def _decide(self, asked: Asked) -> replay.Decision:
         request, run = asked.request, asked.run
-        shown, _ = self.parts.head(asked.session)
+        view = self.parts.view(asked.session)
         journal = self.parts.journal
         entries = []
-        if journal.facts.holds(shown, asked.print.key):
-            entries = journal.read.entries(shown, asked.print.key, run.id, run.siblings)
+        if journal.facts.holds(view.shown, asked.print.key):
+            entries = journal.read.entries(view.shown, asked.print.key, run.id, run.siblings)
+            if view.floor or view.barred:
+                entries = view.usable(entries)
         seen = self.parts.floating.seen(entries, run.id, asked.session.head, asked.print.key)
         ask = Ask(request.mode, request.retry, request.retry_key, request.hint, asked.call.pure)
         decision = replay.decide(ask, run.id, seen)
         if isinstance(decision, Miss):
             return self._missed(asked)
+        if isinstance(decision, Follow) and decision.step in view.edits:
+            return Replay(decision.step, again=decision.again)  # what grows is what was edited
         if isinstance(decision, Execute) and decision.poison is not None:
             log.warning("session %s: step id %d kills runs and is asked anew", asked.session.key, decision.poison)
         return decision
@@ -102,20 +106,21 @@ class Answering:
         if asked.call.pure or run.base == 0 or self._has_diverged(run):
             return Miss()
         read = self.parts.journal.read
-        start = read.first_unread(session.id, run, self._cursors.get(run.id, 0))
+        view = self.parts.view(session)
+        start = read.first_unread(session.id, run, self._cursors.get(run.id, 0), view.shared)
         if start is None:
             self._cursors[run.id] = run.base
             return Miss()
         self._remember(run.id, start)
-        shown, _ = self.parts.head(session)
         claimed = self.parts.floating.claimed
-        unread = [step for step in read.unread(session.id, shown, run, start) if not claimed(run.id, step.step)]
-        if not unread:
-            return Miss()
-        match = self.rematch.find(session, run.id, asked.call, unread)
+        unread = [step for step in read.unread(session.id, view.shown, run, start) if not claimed(run.id, step.step)]
+        candidates, missed = revised.apart(self.parts, view, run.id, unread)
+        match = self.rematch.find(session, run.id, asked.call, candidates) if candidates else None
         if match is not None:
             return Replay(match[0], match[1])
-        unread = self.rematch.with_effects(unread)
+        if not missed:
+            return Miss()
+        unread = self.rematch.with_effects(missed)
         asked.carried = tuple(step.step for step in divergence.carried(asked.print.chain, unread))
         policy = Policy(self.parts.settings.replay.on_divergence)
         found = divergence.judge(asked.print.chain, unread, policy, asked.request.mode)
@@ -146,7 +151,8 @@ class Answering:
 
     async def _replay(self, asked: Asked, decision: Replay) -> Answer:
         run, floating = asked.run, self.parts.floating
-        outcome = Outcome.MEMO if asked.call.pure else Outcome.REPLAY
+        edit = self.parts.view(asked.session).edits.get(decision.step)
+        outcome = Outcome.MEMO if asked.call.pure else Outcome.REPLAY if edit is None else Outcome.EDITED
         hint = asked.request.hint
         commit = self.parts.journal.serve(
             asked.session.id, run.id, decision.step, outcome.value, decision.match.value, hint, floating.alone()
@@ -162,6 +168,9 @@ class Answering:
                 await live.recording.complete()  # committed, but the gate has it only once it is on disk
                 recorded = self.parts.journal.read.answer(decision.step)
             apart = recorded.release is not None and recorded.release not in given.AS_IT_IS
+            received = recorded
+            if edit is not None:
+                recorded = revised.as_edited(self.parts.journal.read, recorded, edit)
             shape, body = asked.call.shape, b""
             if not apart:
                 shape, body = await self._recorded(asked, decision, recorded)
@@ -170,7 +179,7 @@ class Answering:
             raise
         if apart:
             return await self._given(asked, decision, recorded)
-        headers = recorded_headers(recorded, asked.dialect, shape)
+        headers = recorded_headers(received, asked.dialect, shape)
         told = asked.told(outcome, recorded.number, recorded.model or asked.call.model, True, decision.match)
         if recorded.attempts > 1 and recorded.status < 400:  # errors are those of its own provider
             detour = self.parts.journal.read.detour(decision.step, recorded.attempts)
@@ -189,7 +198,7 @@ class Answering:
         if (live := self.parts.floating.live.get(decision.step)) is not None:
             await live.recording.whole()  # committed, but perhaps not on disk yet
         if recorded.finished - recorded.started > 1 and not asked.call.pure:
-            await in_order(self.parts, asked.session.id, asked.run.id, recorded)
+            await in_order(self.parts, asked.run.id, recorded)
         shape, was, body = asked_shape(asked.call, recorded), recorded.shape, recorded.body
         if was != shape and stream_usage.is_to_put_back(recorded.dialect, was, shape, recorded.usage):
             was, body = replace(was, usage=True), stream_usage.put_back(body, recorded.usage)
@@ -255,7 +264,8 @@ class Answering:
         if request.needs_approval and (step is None or waiting.must_ask(self.parts, step)):
             step, held = None, self.parts.gate.question_of_request(place, session.head, asked.call)
         kind = registry.provider_kind(request.normal, request.headers)
-        provider = self.parts.providers.for_dialect(kind)
+        provider = self.parts.providers.named(request.provider) if request.provider else None
+        provider = provider or self.parts.providers.for_dialect(kind)
         question = forwarded(request, kind, provider)
         uncounted = stream_usage.is_uncounted(asked.call) and self.parts.counts(provider)
         if uncounted:

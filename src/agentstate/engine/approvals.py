@@ -17,6 +17,7 @@ from agentstate.core import approval
 from agentstate.core.approval import LINK, Decision, Person, Verdict, Vote
 from agentstate.core.model import Action, ApprovalKind, ToolCall
 from agentstate.engine import budgets
+from agentstate.engine.arguments import Fault, checked, faults
 from agentstate.errors import BadRequest, Conflict, Forbidden, NotFound, Unprocessable
 from agentstate.store.rows import ApprovalRow
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentstate")
 MOST_REASON = 2000  # characters
+_PENDING = "the approval is still pending"
 _LOOK_S = 1.0  # between looks at what has expired
 
 
@@ -94,15 +96,7 @@ class Approvals:
     def _edited(self, row: ApprovalRow, arguments: Any, person: Person) -> str:
         """The edited arguments as JSON text. Raises ``Unprocessable``, and ``Forbidden`` where they fall under a policy
         that asks for somebody else."""
-        if not isinstance(arguments, dict):
-            raise Unprocessable("arguments must be a JSON object: all of the call's arguments, edited")
-        try:
-            text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-            text.encode()
-        except ValueError as error:
-            raise Unprocessable(f"the edited arguments cannot be written as JSON: {error}") from None
-        if row.schema:
-            _check_schema(json.loads(row.schema), arguments, row.tool)
+        text = checked(arguments, row.schema, row.tool, _PENDING)
         session = self._parts.journal.read.session(row.session)
         assert session is not None
         call = ToolCall(row.choice, row.place, row.call_id, row.tool, text)
@@ -122,6 +116,24 @@ class Approvals:
                 )
         return text
 
+    def faults(self, key: str, arguments: Any, person: Person) -> list[Fault]:
+        """Why an edit to these arguments would not be taken from that person now; empty: it would be. Decides nothing.
+
+        Raises ``NotFound``.
+        """
+        row = self.find(key)
+        try:
+            if row.kind is ApprovalKind.BUDGET:
+                budgets.raised(row, arguments)
+                return []
+            checked_by_schema = row.schema and isinstance(arguments, dict)
+            if checked_by_schema and (found := faults(row.schema, arguments, row.tool, _PENDING)):
+                return found
+            self._edited(row, arguments, person)
+        except (Unprocessable, Forbidden) as error:
+            return [Fault("", error.message)]
+        return []
+
     async def expire(self) -> None:
         """Refuse, for as long as the process serves, what nobody has decided in time."""
         read = self._parts.journal.read
@@ -132,29 +144,3 @@ class Approvals:
                 for step in {step for _, step in over}:
                     self._parts.gate.look(step)
             await asyncio.sleep(_LOOK_S)
-
-
-def _check_schema(schema: Any, arguments: dict[str, Any], tool: str) -> None:
-    """Raises ``Unprocessable`` where the arguments do not fit the schema that the agent gave for the tool."""
-    import jsonschema
-    import referencing
-    import referencing.exceptions
-
-    try:
-        kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-        # With a registry of its own it fetches nothing: a schema comes from an agent, and may name any address.
-        checker = kind(schema, registry=referencing.Registry())
-        fault = next(iter(checker.iter_errors(arguments)), None)
-    except (jsonschema.exceptions.SchemaError, referencing.exceptions.Unresolvable, RecursionError, TypeError,
-            AttributeError, ValueError) as error:  # fmt: skip
-        raise Unprocessable(
-            f"the schema of tool {tool} cannot be understood ({type(error).__name__}), so an edit cannot be checked; "
-            "approve or reject the call as it is"
-        ) from error
-    if fault is not None:
-        where = "/".join(str(part) for part in fault.absolute_path)
-        raise Unprocessable(
-            f"the edited arguments do not fit the schema of tool {tool}: {fault.message[:300]}"
-            + (f" (at {where})" if where else "")
-            + "; the approval is still pending"
-        )

@@ -35,7 +35,8 @@ REPEATS_WITH_LIMITS = 100
 
 
 class Budgets:
-    """One for each serving process. ``on``: some limit is set."""
+    """One for each serving process. ``on``: some limit is set; ``repeats``: how often the same may be asked in a row,
+    0: always."""
 
     def __init__(self, parts: Parts, settings: BudgetSettings) -> None:
         self._parts = parts
@@ -44,6 +45,7 @@ class Budgets:
         repeats = settings.repeats
         if repeats is None:
             repeats = REPEATS_WITH_LIMITS if self.limits else 0
+        self.repeats = repeats
         self._repeats = Repeats(parts, repeats)
         self.on = bool(self.limits) or repeats > 0
         self._priced = any(limit.unit is Unit.USD for limit in self.limits)

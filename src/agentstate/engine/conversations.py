@@ -19,6 +19,7 @@ from agentstate.dialects.responses_context import conversation_of, inputs, outpu
 from agentstate.engine.core import Parts
 from agentstate.engine.held import Link, Whole, as_whole, link_of
 from agentstate.errors import ApprovalUnavailable, BadRequest
+from agentstate.store.branches import is_in
 from agentstate.store.rows import SessionRow
 
 _NAME = re.compile(r"[\w-]{1,256}")
@@ -31,23 +32,26 @@ Look = Callable[[str], Awaitable[tuple[int, bytes]]]
 
 
 class _Exchange(NamedTuple):
-    """``received``: the items that its provider answered with."""
+    """``received``: the items that its provider answered with; ``own``: it is not of the session from which this one
+    was forked."""
 
     link: Link
     shown: bool
     release: Release | None
     received: list[bytes]
+    own: bool = True
 
 
 async def whole(parts: Parts, session: SessionRow, step: int, sent: bytes, look: Look) -> Whole | None:
     """The request ``sent``, which ``step`` asks, with the transcript in the place of its conversation's name, where
-    that holds a call that a person edited or refused, or what was rolled back. ``None``: it holds what agents were
-    given. Raises ``ApprovalUnavailable`` where the transcript cannot be known."""
+    that holds what a person edited or refused, or what was rolled back, and in a fork, which never writes into the
+    conversations of others. ``None``: it holds what agents were given. Raises ``ApprovalUnavailable`` where the
+    transcript cannot be known."""
     name = conversation_of(sent)
     if not name:
         return None
     told = _exchanges(parts, session, name, step)
-    if not any(not one.shown or one.link.differs or one.release is Release.ERROR for one in told):
+    if not any(not one.own or not one.shown or one.link.differs or one.release is Release.ERROR for one in told):
         return None
     chain = [one.link for one in told if one.shown and one.release is not Release.ERROR]
     try:
@@ -57,22 +61,31 @@ async def whole(parts: Parts, session: SessionRow, step: int, sent: bytes, look:
 
 
 def _exchanges(parts: Parts, session: SessionRow, name: str, before: int) -> list[_Exchange]:
-    """What the session has said in a conversation, on any branch, before a step; in order."""
+    """What the session, and those from which it was forked, have said in a conversation, on any branch, before a step;
+    in order."""
+    branches = parts.journal.read.branches(session.id)
+    family = dict.fromkeys(row.session for _, row in sorted(branches.items()))
+    return [one for key in family for one in _said_in(parts, session, key, name, before)]
+
+
+def _said_in(parts: Parts, session: SessionRow, key: int, name: str, before: int) -> list[_Exchange]:
+    """The part of it that the session ``key`` has said."""
     read = parts.journal.read
-    shown, _ = parts.head(session)
+    view = parts.view(session)
     found: list[_Exchange] = []
     start = 0
-    while rows := read.steps(session.id, start=start, limit=_PAGE):
+    while rows := read.steps(key, start=start, limit=_PAGE):
         for row in rows:
             if row.dialect != "openai_responses" or row.state is not State.COMPLETED or row.id == before:
                 continue
             *_, body = read.request(row.id)
             if conversation_of(body) == name:
-                here = any(row.branch == branch and row.number < upto for branch, upto in shown)
+                here = is_in(view.shown, row.branch, row.number) and row.id not in view.barred
                 received = read.received(row.id)
                 plain = registry.BY_NAME[row.dialect].convert(received.shape, Shape(), received.body)
                 release = read.answer(row.id).release
-                found.append(_Exchange(link_of(parts, row.id, body), here, release, outputs_of(plain)))
+                link = link_of(parts, session, row.id, body)
+                found.append(_Exchange(link, here, release, outputs_of(plain), key == session.id))
         start = rows[-1].number + 1
     return found
 
@@ -116,6 +129,6 @@ async def _items(name: str, look: Look) -> list[bytes]:
 
 def _unknown(name: str, why: str) -> ApprovalUnavailable:
     return ApprovalUnavailable(
-        f"conversation {name} holds a call that was edited, refused or rolled back, and what it should hold instead "
+        f"conversation {name} holds what was edited, refused, rolled back or forked, and what it should hold instead "
         f"cannot be known: {why}. Go on without `conversation`, with the messages in the input, or in a new one"
     )

@@ -8,9 +8,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+from collections.abc import Mapping
 from functools import cached_property
+from typing import NamedTuple
 
+from agentstate.core import replay
 from agentstate.core.branching import lineage
+from agentstate.core.model import Entry, State
 from agentstate.engine import doubts
 from agentstate.engine.approvals import Approvals
 from agentstate.engine.breakers import Breakers
@@ -37,6 +41,7 @@ from agentstate.providers.mcp import Servers
 from agentstate.providers.pricing import Pricing
 from agentstate.providers.provider import Provider, Registry
 from agentstate.settings import Settings, data_folder, store_path
+from agentstate.store.branches import EDIT, RevisionRow
 from agentstate.store.journal import Journal
 from agentstate.store.rows import SessionRow
 
@@ -44,6 +49,32 @@ log = logging.getLogger("agentstate")
 _MOST_HEADS = 20_000
 
 Shown = tuple[tuple[int, int], ...]
+
+
+class Head(NamedTuple):
+    """What a branch shows. ``opening``: the fingerprint of its first step; ``shared``: the part of it that is another
+    session's, from which this one was forked, with ``floor``, the number below which steps are that session's.
+
+    ``edits``: by step, the edit of its answer that is given; ``left``: recorded steps that go on from what an edit
+    replaced; ``barred``: those of them of which a request does not show it, as it only names what the provider holds.
+    """
+
+    shown: Shown
+    opening: bytes | None
+    shared: Shown = ()
+    floor: int = 0
+    edits: Mapping[int, RevisionRow] = {}
+    left: frozenset[int] = frozenset()
+    barred: frozenset[int] = frozenset()
+
+    def usable(self, entries: list[Entry]) -> list[Entry]:
+        """The recorded steps that may answer on this branch: none that went on from what an edit replaced, and of
+        another session only what is done, since a further attempt would be written there."""
+        return [
+            entry for entry in entries
+            if entry.step not in self.barred
+            and (entry.number >= self.floor or entry.state is State.COMPLETED or replay.is_history(entry))
+        ]  # fmt: skip
 
 
 class Parts:
@@ -79,7 +110,7 @@ class Parts:
         self.budgets = Budgets(self, settings.budget)
         self.retention = Retention(self)
         self.uncounting: set[str] = set()  # providers that have refused to be asked for the usage of streams
-        self._heads: dict[int, tuple[Shown, bytes | None]] = {}
+        self._heads: dict[int, Head] = {}
 
     @cached_property
     def client(self) -> Client:
@@ -155,13 +186,33 @@ class Parts:
 
     def head(self, session: SessionRow) -> tuple[Shown, bytes | None]:
         """The branches that a session shows, and the fingerprint of its first step if it has one."""
+        known = self.view(session)
+        return known.shown, known.opening
+
+    def view(self, session: SessionRow) -> Head:
+        """What a session's branch shows, and what a person edited of it."""
         known = self._heads.get(session.head)
         if known is None:
-            rows = self.journal.read.branches(session.id)
-            known = (lineage({key: row.branch for key, row in rows.items()}, session.head), rows[session.head].opening)
+            known = self._read_head(session)
             # Branches never change, but for an opening that is still missing.
-            if known[1] is not None:
+            if known.opening is not None:
                 if len(self._heads) > _MOST_HEADS:
                     self._heads.clear()
                 self._heads[session.head] = known
         return known
+
+    def _read_head(self, session: SessionRow) -> Head:
+        read = self.journal.read
+        rows = read.branches(session.id)
+        shown = lineage({key: row.branch for key, row in rows.items()}, session.head)
+        shared = tuple(part for part in shown if rows[part[0]].session != session.id)
+        found = Head(shown, rows[session.head].opening, shared, shared[0][1] if shared else 0)
+        if all(rows[branch].reason != EDIT for branch, _ in shown):
+            return found
+        edits = read.revisions(shown)
+        left = [row for row in read.left_behind(shown)]
+        return found._replace(
+            edits=edits,
+            left=frozenset(row.step for row in left),
+            barred=frozenset(row.step for row in left if row.held),
+        )

@@ -197,7 +197,7 @@ class Export:
         transcripts, rows = self._known(steps, superseded=True)
         for known in transcripts.each():
             if known.facts.chosen:
-                yield from self._decided(steps, known, rows)
+                yield from self._decided(steps, known, transcripts, rows)
         for better, worse in rated_pairs(transcripts.each()):
             if better.facts.chosen or worse.facts.chosen:
                 other = steps.read(rows[worse.facts.number]).replies[0].message
@@ -205,15 +205,24 @@ class Export:
                 said = exchange.replies[0].message
                 yield Pair(steps.session.key, better.facts, exchange.asked, said, other, "rated")
 
-    def _decided(self, steps: Steps, known: Known, rows: dict[int, StepRow]) -> Iterator[Pair]:
+    def _decided(
+        self, steps: Steps, known: Known, transcripts: Transcripts, rows: dict[int, StepRow]
+    ) -> Iterator[Pair]:
         """What a person made of an answer: edited, or refused and answered anew."""
         exchange = steps.read(rows[known.facts.number])
-        if exchange.release in (Release.MESSAGE, Release.ERROR):
-            self.report.left_out[dataset.UNREPLACED] += 1
-        elif exchange.other and exchange.replies and known.facts.why_not in ("", dataset.BAD):
-            why = "edited" if exchange.release is Release.ANSWER else "rejected"
+        if exchange.release is Release.ANSWER and exchange.other and known.facts.why_not in ("", dataset.BAD):
             for given, came in zip(exchange.replies, exchange.other, strict=False):
-                yield Pair(steps.session.key, known.facts, exchange.asked, given.message, came.message, why)
+                yield Pair(steps.session.key, known.facts, exchange.asked, given.message, came.message, "edited")
+        elif exchange.release in (Release.MESSAGE, Release.ERROR):
+            self.report.left_out[dataset.UNREPLACED] += 1
+        elif exchange.release is Release.CONTINUE:
+            onward = transcripts.onward(known)
+            replies = steps.read(rows[onward.facts.number]).replies if onward is not None else []
+            if onward is None or not replies:
+                self.report.left_out[dataset.UNREPLACED] += 1
+            elif not onward.facts.why_not:
+                refused = exchange.replies[0].message
+                yield Pair(steps.session.key, known.facts, exchange.asked, replies[0].message, refused, "rejected")
 
     # --- written ------------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,8 @@ def unknown(parts: Parts, request: Request) -> Dialect | None:
     if asked.below not in ("", "cancel"):
         return None
     read, session = parts.journal.read, parts.journal.facts.session(request.session)
-    if asked.kind == RESPONSE and session is not None and read.held(session.id, asked.name) is not None:
+    shared = parts.view(session).shared if session is not None else ()
+    if asked.kind == RESPONSE and session is not None and read.held_shown(session.id, asked.name, shared) is not None:
         return None
     if read.was_withheld(asked.name):  # and is given as it came by now, or it would have been refused
         return None

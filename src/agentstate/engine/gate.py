@@ -144,7 +144,7 @@ class Gate:
             return ""
         session = self._parts.journal.facts.session(place.session)
         found = None if session is None else self._parts.journal.read.made_before(session, run, digest_of(call))
-        return "" if found is None else f"step {found[0]}, of another run or branch, made an equal call"
+        return "" if found is None else f"step {found[0]}, of another run, branch or fork, made an equal call"
 
     def question_of_request(self, place: Place, branch: int, call: Call) -> NewApproval:
         """What is asked where the agent wants its request held before it is sent."""

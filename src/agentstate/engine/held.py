@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agentstate.core.model import Release, Shape
 from agentstate.dialects import registry, responses_context
+from agentstate.engine import revised
 from agentstate.errors import ApprovalUnavailable, BadRequest
 
 if TYPE_CHECKING:
     from agentstate.engine.core import Parts
+    from agentstate.store.rows import SessionRow
 
 log = logging.getLogger("agentstate")
 _LONGEST = 2000  # answers that are walked back
@@ -51,9 +53,11 @@ def restored(parts: Parts, session: int, first: str, sent: bytes, status: int, r
 
 def amended(parts: Parts, session: int, first: str, sent: bytes) -> Whole | None:
     """The request ``sent`` with the whole transcript in the place of its pointer, where the provider holds something
-    else than agents were given: an answer with a call that a person edited or refused. ``None``: it holds the same.
-    Raises ``ApprovalUnavailable`` where nobody has decided yet what agents are given."""
-    if not parts.journal.read.has_withheld(session):
+    else than agents were given: an answer, or a call in it, that a person edited or refused. ``None``: it holds the
+    same. Raises ``ApprovalUnavailable`` where nobody has decided yet what agents are given."""
+    row = parts.journal.facts.session_of(session)
+    view = None if row is None else parts.view(row)
+    if view is None or not (view.edits or parts.journal.read.has_withheld(session, view.shared)):
         return None
     chain = _chain(parts, session, first)
     if chain is None or not any(link.differs for link in chain):
@@ -61,11 +65,12 @@ def amended(parts: Parts, session: int, first: str, sent: bytes) -> Whole | None
     return _transcript(chain, first, sent)
 
 
-def link_of(parts: Parts, step: int, request: bytes, job: bytes | None = None) -> Link:
-    """The exchange of a step; ``job``: the end of a job that it began."""
-    answer = parts.journal.read.answer(step)
+def link_of(parts: Parts, session: SessionRow | None, step: int, request: bytes, job: bytes | None = None) -> Link:
+    """The exchange of a step, as the session's branch has it; ``job``: the end of a job that it began."""
+    answer = revised.answer(parts, session, step)
     body = job if job is not None else registry.BY_NAME[answer.dialect].convert(answer.shape, Shape(), answer.body)
-    differs = answer.release is not None and answer.body != parts.journal.read.received(step).body
+    edited = revised.edit_of(parts, session, step) is not None
+    differs = edited or (answer.release is not None and answer.body != parts.journal.read.received(step).body)
     return Link(step, request, body, differs)
 
 
@@ -79,12 +84,14 @@ def whole(parts: Parts, session: int, first: str, sent: bytes) -> Whole | None:
 def _chain(parts: Parts, session: int, first: str) -> list[Link] | None:
     """The exchanges on the way, oldest first; ``None``: the journal does not hold all."""
     read = parts.journal.read
+    row = parts.journal.facts.session_of(session)
+    shared = () if row is None else parts.view(row).shared
     chain: list[Link] = []
     previous = first
     seen: set[str] = set()
     while previous and len(chain) < _LONGEST and previous not in seen:
         seen.add(previous)
-        held = read.held(session, previous)
+        held = read.held_shown(session, previous, shared)
         if held is None or (held.job and not held.body):
             log.warning("answer %s is not in the journal", previous)
             return None
@@ -93,7 +100,7 @@ def _chain(parts: Parts, session: int, first: str) -> list[Link] | None:
             raise ApprovalUnavailable(
                 f"answer {previous} is held, and nothing goes on from it before somebody has decided; ask for it first"
             )
-        link = link_of(parts, held.step, asked, held.given if held.job else None)
+        link = link_of(parts, row, held.step, asked, held.given if held.job else None)
         chain.append(link._replace(differs=True) if held.amended else link)
         previous = registry.BY_NAME[name].parse(method, path, asked).previous
     return chain[::-1]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from agentstate.core.model import Call
 from agentstate.dialects.base import Dialect
 from agentstate.settings import ToolSettings
+from agentstate.store.rows import SessionRow
 
 if TYPE_CHECKING:
     from agentstate.engine.core import Parts
@@ -36,17 +37,23 @@ def _named_last(call: Call) -> list[str]:
     return named
 
 
-def note(parts: Parts, session: int, run: int, dialect: Dialect, call: Call) -> None:
+def note(parts: Parts, session: SessionRow, run: int, dialect: Dialect, call: Call) -> None:
     """Keep the results that a request carries with the calls that they answer. Nobody waits for it."""
     named = _named_last(call)
-    waiting = parts.journal.read.open_invocations(session, run, named) if named else {}
-    if not waiting:
+    if not named:
         return
-    results = dialect.results(call)  # type: ignore[attr-defined]
-    found = [
-        (*waiting[result.call_id], result.content.encode("utf-8", "surrogatepass"), result.failed)
-        for result in results
-        if result.call_id in waiting
-    ]
-    if found:
-        parts.journal.note_results(found)
+    read, view = parts.journal.read, parts.view(session)
+    revised = read.open_revised([branch for branch, _ in view.shown], run, named) if view.edits else {}
+    waiting = read.open_invocations(session.id, run, named)
+    if not waiting and not revised:
+        return
+    found, edited = [], []
+    for result in dialect.results(call):  # type: ignore[attr-defined]
+        content = result.content.encode("utf-8", "surrogatepass")
+        if result.call_id in revised:
+            step, branch, choice, place = revised[result.call_id]
+            edited.append((branch, step, choice, place, content, result.failed))
+        elif result.call_id in waiting:
+            found.append((*waiting[result.call_id], content, result.failed))
+    if found or edited:
+        parts.journal.note_results(found, edited)

@@ -39,14 +39,17 @@ def check(parts: Parts, request: Request) -> None:
 
 def _check_lookup(parts: Parts, session: SessionRow | None, asked: Lookup) -> None:
     read = parts.journal.read
-    held = read.held(session.id, asked.name) if session is not None and asked.kind is RESPONSE else None
+    view = parts.view(session) if session is not None else None
+    held = None
+    if session is not None and view is not None and asked.kind is RESPONSE:
+        held = read.held_shown(session.id, asked.name, view.shared)
     withheld = False
     what = "an answer of this session is held, or was given otherwise than its provider keeps it"
-    if session is not None and (asked.kind is not RESPONSE or asked.history):
+    if session is not None and view is not None and (asked.kind is not RESPONSE or asked.history):
         # It lists what was said in whole conversations, or answers by names that the journal need not know.
-        withheld = read.has_withheld(session.id)
+        withheld = bool(view.edits) or read.has_withheld(session.id, view.shared)
     elif held is not None and not held.job:  # what is given of a job is for ``jobs`` to say
-        withheld = _is_withheld(parts, held.step)
+        withheld = (view is not None and held.step in view.edits) or _is_withheld(parts, held.step)
         what = f"answer {asked.name} is held, or was given otherwise than its provider keeps it"
     if withheld:
         raise ApprovalUnavailable(

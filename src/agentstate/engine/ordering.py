@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _LONGEST_ORDER_S = 5.0  # a reader that takes longer than that to read its answer holds up nobody
 
 
-async def in_order(parts: Parts, session: int, run: int, recorded: AnswerRow) -> None:
+async def in_order(parts: Parts, run: int, recorded: AnswerRow) -> None:
     """Let those go first that overlapped this answer and were finished before it, for a bounded time."""
     limit = parts.settings.replay.order_wait_s
     read, floating = parts.journal.read, parts.floating
-    before = read.overlapped(session, recorded.branch, recorded.number, recorded.started, recorded.finished)
+    before = read.overlapped(recorded.branch, recorded.number, recorded.started, recorded.finished)
     deadline = clock.monotonic() + limit
     while before:
         event = floating.moves(run)

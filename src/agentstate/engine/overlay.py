@@ -25,6 +25,7 @@ from agentstate.dialects.overlay_responses import ResponsesForm
 from agentstate.dialects.responses_context import conversation_of
 from agentstate.engine.settling import verdict_of
 from agentstate.errors import AgentStateError
+from agentstate.store.branches import RevisionRow
 from agentstate.store.rows import AnswerRow, ApprovalRow
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class Overlays:
 
     def concern(self, session: int) -> bool:
         """Whether there is anything in a session that its model may have to be told."""
-        return bool(self._of(session))
+        row = self._parts.journal.facts.session_of(session)
+        return bool(self._of(session)) or (row is not None and bool(self._parts.view(row).edits))
 
     def forget(self, session: int) -> None:
         """An answer of the session was released."""
@@ -100,7 +102,8 @@ class Overlays:
         if known is None:
             if len(self._known) >= _MOST_SESSIONS:
                 self._known.clear()
-            rows = self._parts.journal.read.retold(session)
+            row = self._parts.journal.facts.session_of(session)
+            rows = self._parts.journal.read.retold(session, self._parts.view(row).shared if row is not None else ())
             known = self._known[session] = tuple(self._retold(*row) for row in rows)
         return known
 
@@ -111,6 +114,18 @@ class Overlays:
             found.dialect = dialect.name
             if call.items and not call.previous and not conversation_of(call.body):
                 found.count, found.tip = len(call.items), fingerprint.of(call).tip
+        return found
+
+    def _edited(self, edit: RevisionRow) -> _Retold:
+        """An answer that a person edited, which its provider holds as it came."""
+        read = self._parts.journal.read
+        answer = read.answer(edit.step)
+        found = self._retold(edit.step, answer.branch, answer.number, Release.ANSWER)
+        if found.dialect:
+            form = FORMS[found.dialect]
+            plain = read.blob(edit.body)
+            named = form.named(plain) if isinstance(form, ResponsesForm) else {}
+            found.given = _Given(form.heard(form.said(plain)), (), (), named, True)
         return found
 
     def _question(self, step: int) -> tuple[Dialect, Call]:
@@ -126,7 +141,11 @@ class Overlays:
 
         ``answers``: of a body that was made whole, where in it the answers of which steps begin.
         """
-        retold = [one for one in self._of(session) if one.dialect == dialect.name and _is_shown(one, shown)]
+        row = self._parts.journal.facts.session_of(session)
+        edits = self._parts.view(row).edits if row is not None else {}
+        told_of = [one for one in self._of(session) if one.step not in edits]
+        told_of += [self._edited(edit) for edit in edits.values()]
+        retold = [one for one in told_of if one.dialect == dialect.name and _is_shown(one, shown)]
         if not retold:
             return body
         asked = dialect.parse(call.method, call.path, body)

@@ -71,7 +71,7 @@ class Permits:
         if leave is not None or (made is None and ruling.action is Action.ALLOW):
             effect = self._tools.new_effect(asked, leave=leave)
             return self._claimed(live, await self._parts.journal.claim(self._tools.new_step(asked), effect))
-        where = f"step {made.number} made an equal call already, and was rolled back since" if made else ""
+        where = f"step {made.number}, of another branch or fork, made an equal call already" if made else ""
         question = hold_of(asked.session, asked.session.head, asked.proposed, asked.schema, ruling, where)
         messages = self._messages("approval.required", asked, question.id, question.kind)
         if question.state is not ApprovalState.PENDING:

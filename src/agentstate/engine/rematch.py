@@ -18,6 +18,7 @@ from agentstate.core.divergence import Diverged, Unread
 from agentstate.core.model import Call, Fingerprint, Match
 from agentstate.dialects import registry, volatile
 from agentstate.dialects.base import Dialect
+from agentstate.engine import revised
 from agentstate.engine.core import Parts
 from agentstate.engine.invocations import acts
 from agentstate.errors import AgentStateError
@@ -54,12 +55,14 @@ class Rematch:
         self._renamed: dict[tuple[int, int], dict[str, str]] = {}
         self._authors: dict[int, int] = {}  # of the steps that are compared now: the run that recorded each
         self._sessions: dict[int, int] = {}  # by run
+        self._run = 0  # whose request is compared now
 
     def find(self, session: SessionRow, run: int, call: Call, unread: Sequence[Unread]) -> tuple[int, Match] | None:
         """The unread step that the call matches in all but volatile text, or by the call ids that it echoes."""
         if len(self._sessions) > _MOST_RUNS:
             self._sessions.clear()
         self._sessions[run] = session.id
+        self._run = run
         replay = self._parts.settings.replay
         if call.pure or not call.items or not (replay.masked or replay.pointer != "off"):
             return None
@@ -130,7 +133,9 @@ class Rematch:
 
     def _answer_texts(self, step: int) -> list[str]:
         """The recorded answer as a reader sees it, whatever pieces it was streamed in."""
-        answer = self._parts.journal.read.answer(step)
+        session = self._sessions.get(self._run)
+        row = None if session is None else self._parts.journal.facts.session_of(session)
+        answer = revised.answer(self._parts, row, step)
         dialect = registry.BY_NAME[answer.dialect]
         plain = dialect.convert(answer.shape, type(answer.shape)(), answer.body)
         return volatile.texts(dialect.spoken(plain))
@@ -144,7 +149,9 @@ class Rematch:
 
     def _owners(self, session: int, ids: tuple[str, ...]) -> list[str]:
         """The tools for which this session's journal has handed out the ids; none, unless it has all of them, once."""
-        owners = self._parts.journal.read.call_owners(session, ids)
+        row = self._parts.journal.facts.session_of(session)
+        shared = self._parts.view(row).shared if row is not None else ()
+        owners = self._parts.journal.read.call_owners(session, ids, shared)
         if {owner[1] for owner in owners} != set(ids) or len(owners) != len(set(ids)):
             return []
         return [name for _, _, name in owners]

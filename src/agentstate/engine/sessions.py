@@ -1,4 +1,5 @@
-"""Owns the session verbs that people and supervisors use: list, show, roll back, set status, register and end runs.
+"""Owns the session verbs that people and supervisors use: list, show, set status, register and end runs. Going back,
+forking and editing are for ``steering``.
 
 Must not render. Invariant: dashboard, API and command line call these same functions, so they cannot differ.
 """
@@ -8,26 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from agentstate import clock
-from agentstate.core import effects, pausing
+from agentstate.core import pausing
 from agentstate.core.approval import Person
-from agentstate.core.effects import Settled, ToolClass
-from agentstate.core.model import ApprovalKind, RunState, SessionStatus
+from agentstate.core.model import RunState, SessionStatus
 from agentstate.core.runs import Evidence
 from agentstate.engine import processes
 from agentstate.engine.core import Parts
 from agentstate.engine.identity import Identity
 from agentstate.errors import BadRequest, NotFound
-from agentstate.store.effect_reader import EffectRow
-from agentstate.store.reader import Lineage, Reader
+from agentstate.store.reader import Reader
 from agentstate.store.rows import NewRunRow, RunRow, SessionRow
 
 MOST_ID = 256
 MOST_LABEL = 100
 MOST_REASON = 2000
-_LEAVE = (ApprovalKind.CALL, ApprovalKind.DUPLICATE)  # questions whether a call may be made
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -72,28 +69,19 @@ def summary(reader: Reader, run: RunRow) -> RunSummary:
     """Counted from what was handed out and sent, never from intentions."""
     counts = reader.run_counts(run.id)
     paid, cost, unpriced = reader.run_paid(run.id)
-    replayed = counts.get("replay", (0, 0, None, 0))
-    memo = counts.get("memo", (0, 0, None, 0))
+    replayed = sum(counts.get(name, (0, 0, None, 0))[0] for name in ("replay", "memo", "edited"))
     joined = counts.get("joined", (0, 0, None, 0))
     joins = joined[0] + sum(row[1] for name, row in counts.items() if name in ("live", "diverged"))
     unknown = sum(part[3] for part in counts.values())
     saved = sum((part[2] or 0.0 for part in counts.values()), 0.0)
     return RunSummary(
         run,
-        replayed[0] + memo[0],
+        replayed,
         joins,
         paid,
         None if unpriced else (cost or 0.0),
         None if unknown else saved,
     )
-
-
-class RolledBack(NamedTuple):
-    """The session as it is now. ``standing``: the tool calls in the steps that are superseded which did something, or
-    may have; a rollback undoes none of them."""
-
-    session: SessionRow
-    standing: list[EffectRow]
 
 
 class Sessions:
@@ -104,26 +92,6 @@ class Sessions:
     @property
     def _read(self) -> Reader:
         return self._parts.journal.read
-
-    async def roll_back(self, key: str, step_number: int) -> RolledBack:
-        """Steps from ``step_number`` on are superseded. Raises ``NotFound``, ``BadRequest``."""
-        session = found(self._read, key)
-        if step_number < 0 or step_number > session.steps:
-            raise BadRequest(f"step_number is {step_number}; session {key!r} has the steps 0 to {session.steps - 1}")
-        shown, _ = self._parts.head(session)
-        await self._parts.journal.roll_back(session, step_number)
-        self._parts.gate.look_again()
-        return RolledBack(found(self._read, key), self._standing(session, shown, step_number))
-
-    def _standing(self, session: SessionRow, shown: Lineage, since: int) -> list[EffectRow]:
-        upto = dict(shown)
-        return [
-            effect for effect in self._read.effects(session.id)
-            if since <= effect.number < upto.get(effect.branch, 0) and effects.stands(
-                ToolClass(effect.kind), effect.state, effect.settled == Settled.ABORTED,
-                [row.state for row in self._read.approvals_of(effect.step) if row.kind in _LEAVE],
-            )
-        ]  # fmt: skip
 
     async def pause(self, key: str, actor: Person, reason: str = "") -> SessionRow:
         """Nothing of the session is sent any more until it is resumed: requests wait, or are refused, as the settings

@@ -5,6 +5,8 @@ Invariant: command line and API show these same figures; what is unknown stands 
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -65,3 +67,29 @@ def _day(text: str, what: str, later: int = 0) -> float:
         return (datetime.fromisoformat(text).replace(tzinfo=UTC) + timedelta(days=later)).timestamp()
     except (ValueError, OverflowError):
         raise BadRequest(f"{what} is {text[:40]!r}; give a day as 2026-01-31") from None
+
+
+COLUMNS = (
+    "calls", "failed", "replays", "input_tokens", "cached_tokens", "output_tokens", "uncounted", "cost_usd",
+    "cost_unknown", "saved_usd", "saved_unknown",
+)  # fmt: skip
+
+
+def as_csv(found: Stats) -> str:
+    """The rows as a table for spreadsheets (RFC 4180), without the total. A name that such a program would take for a
+    formula has an apostrophe before it."""
+    out = io.StringIO()
+    table = csv.writer(out)
+    table.writerow((found.by, *COLUMNS))
+    for row in found.rows:
+        sent, spared = row.sent, row.spared
+        table.writerow(
+            (_named(row.name), sent.calls, sent.failed, spared.replays, sent.tokens.input, sent.tokens.cache_read,
+             sent.tokens.output, sent.uncounted, repr(sent.cost), sent.unpriced, repr(spared.saved), spared.unpriced)
+        )  # fmt: skip
+    return out.getvalue()
+
+
+def _named(name: str) -> str:
+    """Names come from agents, and a spreadsheet calculates what begins like that."""
+    return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else name

@@ -24,9 +24,9 @@ from agentstate.core.model import (
 )
 from agentstate.core.replay import Ask, Execute, Miss
 from agentstate.dialects import function, mcp
-from agentstate.engine import processes
+from agentstate.engine import processes, revised
 from agentstate.engine.asked_call import AskedCall, Known
-from agentstate.engine.core import Parts
+from agentstate.engine.core import Head, Parts
 from agentstate.engine.identity import Identity
 from agentstate.engine.permits import Permits
 from agentstate.engine.recording import Recording
@@ -35,7 +35,6 @@ from agentstate.engine.state import Live
 from agentstate.errors import BadRequest, RunDiverged, RunFenced, ShuttingDown
 from agentstate.store.effect_reader import EffectRow
 from agentstate.store.effects import Kept, NewEffect
-from agentstate.store.reader import Lineage
 from agentstate.store.rows import Begun, Ending, NewStep, RunRow, SessionRow
 
 
@@ -89,11 +88,12 @@ class Tools:
     def decide(self, asked: AskedCall) -> replay.Decision:
         """Between this and the note that it was taken there must be no await. Raises ``RunDiverged`` where what is not
         recorded is not wanted."""
-        shown, _ = self.parts.head(asked.session)
+        view = self.parts.view(asked.session)
+        shown = view.shown
         read, floating = self.parts.journal.read, self.parts.floating
         entries = []
         if self.parts.journal.facts.holds(shown, asked.print.key):
-            entries = read.entries(shown, asked.print.key, asked.run.id, asked.run.siblings)
+            entries = view.usable(read.entries(shown, asked.print.key, asked.run.id, asked.run.siblings))
         seen = floating.seen(entries, asked.run.id, asked.session.head, asked.print.key)
         under_way = [entry.step for entry in entries if entry.state is not State.COMPLETED]
         holders = {
@@ -105,14 +105,15 @@ class Tools:
         decision = effects.decide(ask, asked.run.id, seen, asked.asker, holders)
         strict = request.mode is ReplayMode.STRICT or Policy(self.parts.settings.replay.on_divergence) is Policy.STRICT
         if strict and isinstance(decision, Miss):
-            self._check_all_read(asked, shown)
+            self._check_all_read(asked, view)
         return decision
 
-    def _check_all_read(self, asked: AskedCall, shown: Lineage) -> None:
+    def _check_all_read(self, asked: AskedCall, view: Head) -> None:
         """Raises ``RunDiverged`` for a call that the journal does not hold while its run has answers unread. That an
         agent knows them by itself, as one with a checkpoint does, cannot be seen in a tool call."""
         claimed, run = self.parts.floating.claimed, asked.run
-        unread = self.parts.journal.read.unread(asked.session.id, shown, run)
+        found = self.parts.journal.read.unread(asked.session.id, view.shown, run)
+        _, unread = revised.apart(self.parts, view, run.id, found)
         left = [step.number for step in unread if not claimed(run.id, step.step)]
         if left:
             raise RunDiverged(

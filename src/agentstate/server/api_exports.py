@@ -1,6 +1,7 @@
 """Owns the routes of exports and of what people say of sessions and steps. Must not hold rules: each route parses,
 calls one verb, renders.
 
+Invariant: an export is streamed as it is read, no faster than it is taken, and of constant size in memory; whoever
 leaves in the middle ends the reading. An export that fails is cut off, never ended as if it were whole.
 """
 

@@ -20,7 +20,18 @@ from agentstate.dashboard.frame import DENSITIES, ROOT, THEMES, Look
 from agentstate.dashboard.rendering import assets, assets_path, render
 from agentstate.engine.core import Parts
 from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import dashboard_session, dashboard_sessions
+from agentstate.server import (
+    dashboard_approvals,
+    dashboard_compare,
+    dashboard_datasets,
+    dashboard_dialogs,
+    dashboard_providers,
+    dashboard_retention,
+    dashboard_session,
+    dashboard_sessions,
+    dashboard_settings,
+    dashboard_spend,
+)
 from agentstate.server.dashboard_pages import (
     HEADERS,
     LOOK_COOKIE,
@@ -55,6 +66,14 @@ class Dashboard:
                 *pages.page(ROOT + "/strip", self._strip),
                 *dashboard_sessions.routes(pages),
                 *dashboard_session.routes(pages),
+                *dashboard_providers.routes(pages),
+                *dashboard_spend.routes(pages),
+                *dashboard_datasets.routes(pages),
+                *dashboard_retention.routes(pages),
+                *dashboard_settings.routes(pages),
+                *dashboard_approvals.routes(pages),
+                *dashboard_dialogs.routes(pages),
+                *dashboard_compare.routes(pages),
                 Route("/{rest:path}", self._unknown),
             ],
             exception_handlers={HTTPException: self._wrong, Exception: self._broken},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from agentstate.core import policy
@@ -40,17 +40,24 @@ class DecisionReader:
         """The run that asked first."""
         return int(self._one("run_of", (step,))[0])
 
-    def retold(self, session: int) -> list[tuple[int, int, int, Release]]:
-        """(step, branch, number, how it was given) of answers of which the model is told what agents were not shown."""
-        return [(row[0], row[1], row[2], Release(row[3])) for row in self._all("retold", (session,))]
+    def retold(self, session: int, shared: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int, int, Release]]:
+        """(step, branch, number, how it was given) of answers of which the model is told what agents were not shown.
+        ``shared``: what the session shares with another, see ``BranchReader.shared``."""
+        rows = self._all("retold", (session,))
+        for branch, upto in shared:
+            rows += self._all("retold_on", {"branch": branch, "upto": upto})
+        return [(row[0], row[1], row[2], Release(row[3])) for row in rows]
 
     def approval_states(self) -> dict[str, int]:
         """How many approvals are in each state."""
         return {row[0]: row[1] for row in self._all("approval_states", ())}
 
-    def has_withheld(self, session: int) -> bool:
-        """Whether some answer of the session is held, or was given otherwise than it came, or not at all."""
-        return self._one("has_withheld", (session,)) is not None
+    def has_withheld(self, session: int, shared: Sequence[tuple[int, int]] = ()) -> bool:
+        """Whether some answer of the session, or of what it shares with another, is held, or was given otherwise than
+        it came, or not at all."""
+        return self._one("has_withheld", (session,)) is not None or any(
+            self._one("has_withheld_on", {"branch": branch, "upto": upto}) is not None for branch, upto in shared
+        )
 
     def withholds_in(self, dialect: str) -> bool:
         """The same of all sessions, in one dialect."""

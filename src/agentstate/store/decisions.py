@@ -22,7 +22,16 @@ from agentstate.store import bodies, changes
 from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.reader import Reader
-from agentstate.store.rows import ApprovalRow, Invoked, Message, NewApproval, Released, Reopened, SessionRow
+from agentstate.store.rows import (
+    ApprovalRow,
+    Invoked,
+    Message,
+    NewApproval,
+    Released,
+    Reopened,
+    RevisedResult,
+    SessionRow,
+)
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
@@ -185,10 +194,11 @@ def expire(conn: sqlite3.Connection, key: str, reason: str = "nobody decided in 
         audit(conn, "agentstate", "approval.expired", key, {"reason": reason})
 
 
-def supersede(conn: sqlite3.Connection, session: int, number: int) -> None:
-    """Steps from ``number`` on were rolled back: what is asked about them is asked no more."""
-    for (key,) in conn.execute(_SQL["pending_from"], (session, number)).fetchall():
-        expire(conn, key, "the step was rolled back")
+def supersede(conn: sqlite3.Connection, session: int, shown: Sequence[tuple[int, int]], reason: str) -> None:
+    """What is asked about steps that the session does not show any more is asked no more."""
+    for key, branch, number in conn.execute(_SQL["pending_in"], (session,)).fetchall():
+        if not any(branch == known and number < upto for known, upto in shown):
+            expire(conn, key, reason)
 
 
 def reopen(conn: sqlite3.Connection, asked: Reopened) -> None:
@@ -215,8 +225,9 @@ def set_labels(
 
 
 def note_results(
-    conn: sqlite3.Connection, counters: Counters, results: Sequence[tuple[int, int, int, bytes, bool]]
-) -> None:
+    conn: sqlite3.Connection, counters: Counters, results: Sequence[tuple[int, int, int, bytes, bool]],
+    revised: Sequence[RevisedResult] = (),
+) -> None:  # fmt: skip
     now = clock.now()
     for step, choice, place, content, failed in results:
         values = {
@@ -224,4 +235,11 @@ def note_results(
             "result": bodies.put_body(conn, counters, content),
         }  # fmt: skip
         if conn.execute(_SQL["set_result"], values).rowcount:
+            changed(conn, changes.STEP_CHANGED, step=step, state="result")
+    for branch, step, choice, place, content, failed in revised:
+        values = {
+            "branch": branch, "step": step, "choice": choice, "place": place, "failed": int(failed), "now": now,
+            "result": bodies.put_body(conn, counters, content),
+        }  # fmt: skip
+        if conn.execute(_SQL["set_revised_result"], values).rowcount:
             changed(conn, changes.STEP_CHANGED, step=step, state="result")

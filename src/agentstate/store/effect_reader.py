@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from agentstate.core.model import ApprovalKind, State
-from agentstate.store.decision_reader import DecisionReader
+from agentstate.store.inbox_reader import InboxReader
 from agentstate.store.rows import ApprovalRow, SessionRow
 
 
@@ -52,7 +52,7 @@ class MadeRow(NamedTuple):
     state: State
 
 
-class EffectReader(DecisionReader):
+class EffectReader(InboxReader):
     """What is known of effects."""
 
     def effect(self, step: int) -> EffectRow | None:
@@ -66,9 +66,9 @@ class EffectReader(DecisionReader):
             )
         )  # fmt: skip
 
-    def effects(self, session: int, limit: int = 10_000) -> list[EffectRow]:
-        """Of a session, by number of their steps."""
-        rows = self._all("effects", {"session": session, "limit": limit})
+    def effects(self, session: int, limit: int = 10_000, after: int = -1) -> list[EffectRow]:
+        """Of a session, by number of their steps; ``after``: only of later steps than that."""
+        rows = self._all("effects", {"session": session, "limit": limit, "after": after})
         return [found for row in rows if (found := self.effect(row[0])) is not None]
 
     def left_in_doubt(self) -> list[int]:

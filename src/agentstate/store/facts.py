@@ -25,9 +25,8 @@ class Facts:
         self._prints: dict[int, set[bytes]] = {}
         self._count = 0
         self._doomed: set[str] = set()
-        self.gone = (
-            0  # how often sessions began to be deleted: who waited meanwhile looks whether theirs is still there
-        )
+        # How often sessions began to be deleted: who waited meanwhile looks whether theirs is still there.
+        self.gone = 0
 
     def session(self, key: str) -> SessionRow | None:
         """``steps``, ``clock`` and ``updated_at`` of the row may be old."""
@@ -41,6 +40,16 @@ class Facts:
                 self._sessions[key] = row
                 self._keys[row.id] = key
         return row
+
+    def session_of(self, session: int) -> SessionRow | None:
+        """The same by the number by which the journal knows it."""
+        key = self._keys.get(session)
+        if key is None:
+            row = self._reader.session_of(session)
+            if row is None:
+                return None
+            key = row.key
+        return self.session(key)
 
     def forget_session(self, session: int) -> None:
         key = self._keys.pop(session, None)

@@ -18,11 +18,10 @@ from typing import Any, TypeVar
 
 from agentstate import clock
 from agentstate.core import lifecycle
-from agentstate.core.branching import lineage
 from agentstate.core.budget import Ruling
 from agentstate.core.durations import Durations
 from agentstate.core.model import Release, RunState, SessionStatus, State
-from agentstate.errors import Conflict, StoreError, StoreReadOnly
+from agentstate.errors import StoreError, StoreReadOnly
 from agentstate.store import budgets, changes, decisions, reserving, transactions
 from agentstate.store.changes import Change, changed
 from agentstate.store.counters import Counters
@@ -31,7 +30,7 @@ from agentstate.store.detouring import Detouring
 from agentstate.store.effects import Effects
 from agentstate.store.facts import Facts
 from agentstate.store.lock import Lock
-from agentstate.store.pausing import Pausing, go_on
+from agentstate.store.pausing import Pausing
 from agentstate.store.pruning import Pruning
 from agentstate.store.ratings import Rating
 from agentstate.store.reader import Reader
@@ -43,9 +42,11 @@ from agentstate.store.rows import (
     NewRunRow,
     NewStep,
     Plan,
+    RevisedResult,
     SessionRow,
 )  # fmt: skip
 from agentstate.store.sqlite import named, size_of
+from agentstate.store.steering import Steering
 from agentstate.store.writer import Writer
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ log = logging.getLogger("agentstate")
 _SQL = named("write.sql")
 
 
-class Journal(Effects, Deciding, Detouring, Rating, Pruning, Pausing):
+class Journal(Effects, Deciding, Detouring, Rating, Pruning, Pausing, Steering):
     """The open journal of one serving process. ``read`` answers questions; the other methods write."""
 
     def __init__(self, path: Path, busy_s: float = 5.0) -> None:
@@ -208,27 +209,6 @@ class Journal(Effects, Deciding, Detouring, Rating, Pruning, Pausing):
             then=lambda: self._forget(session, told),
         )
 
-    async def roll_back(self, session: SessionRow, step_number: int) -> int:
-        """Steps from ``step_number`` on are superseded, not deleted: a new branch goes on before it. Its id."""
-
-        def work(conn: sqlite3.Connection) -> int:
-            head = conn.execute("select head from session where id = ?", (session.id,)).fetchone()[0]
-            if head != session.head:
-                raise Conflict("the session was rolled back by someone else meanwhile; look at it again")
-            now = clock.now()
-            branches = self.read.branches_with(conn, session.id)
-            opening = None
-            for branch, upto in lineage({key: row.branch for key, row in branches.items()}, head):
-                values = {"session": session.id, "branch": branch, "upto": min(upto, step_number)}
-                row = conn.execute(self.read.sql["opening_after"], values).fetchone()
-                opening = row[0] if row else opening
-            made = transactions.new_branch(conn, session.id, head, step_number, "rollback", opening, now)
-            go_on(conn, session.id, now)
-            decisions.supersede(conn, session.id, step_number)
-            return made
-
-        return await self._write("roll_back", work, then=lambda: self._forget(session.id))
-
     def _forget(self, session: int, told: Sequence[Message] = ()) -> None:
         """Rows of the session that are kept in memory may have changed; and people may have been told."""
         self.facts.forget_session(session)
@@ -333,11 +313,13 @@ class Journal(Effects, Deciding, Detouring, Rating, Pruning, Pausing):
             "refuse_step", lambda conn: transactions.refuse_step(conn, self._counters, ending, mode, said)
         )
 
-    def note_results(self, results: Sequence[tuple[int, int, int, bytes, bool]]) -> asyncio.Future[Any]:
+    def note_results(
+        self, results: Sequence[tuple[int, int, int, bytes, bool]], revised: Sequence[RevisedResult] = ()
+    ) -> asyncio.Future[Any]:
         """Results of calls came back: (step, choice, place, content, whether it is an error); the first one stays.
-        Nobody waits for it: it goes to disk with what follows from it."""
+        ``revised``: of calls that a person edited. Nobody waits for it: it goes to disk with what follows from it."""
         future = self._writer.submit(
-            "note_results", lambda conn: decisions.note_results(conn, self._counters, results), durable=False
+            "note_results", lambda conn: decisions.note_results(conn, self._counters, results, revised), durable=False
         )
         future.add_done_callback(_log_loss)
         return future

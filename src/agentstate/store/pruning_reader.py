@@ -7,6 +7,8 @@ Invariant: as for ``Reader``. What is called garbage was referred to by nothing 
 from __future__ import annotations
 
 import contextlib
+import json
+import sqlite3
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +76,17 @@ class PruningReader:
                 for key, name, status, steps, created_at, updated_at in self._rows("rows_of_sessions")
             ]  # fmt: skip
 
+    def stands(self, session: int) -> Stands | None:
+        """The same of one; ``None``: there is none."""
+        with errors(self.path):
+            return stands(self._conn, session)
+
+    def cost_of(self, session: int) -> float:
+        """What is known of what a session cost, USD."""
+        with errors(self.path):
+            [cost] = self._conn.execute(_SQL["session_cost"], (session,)).fetchone()
+            return float(cost or 0.0)
+
     def forks(self) -> dict[int, list[int]]:
         """By session, those whose branches begin on one of its own."""
         found: dict[int, list[int]] = {}
@@ -91,12 +104,10 @@ class PruningReader:
         with errors(self.path):
             return [Pinned(*row[1:]) for row in self._rows("pinned")]
 
-    def open_runs(self) -> list[tuple[int, int, str, int | None]]:
-        """(session, run, owner, supervisor) of each run that has not ended."""
+    def supervised_runs(self) -> list[tuple[int, int]]:
+        """(session, pid of the supervisor) of each run that has one and has not ended."""
         with errors(self.path):
-            return self._conn.execute(  # type: ignore[no-any-return]
-                "select session, id, owner, supervisor from run where state = 'open'"
-            ).fetchall()
+            return [(row[0], row[1]) for row in self._rows("supervised")]
 
     def old_rollbacks(self, before: float) -> list[int]:
         """Sessions that were rolled back, or forked off, before that time."""
@@ -122,6 +133,19 @@ class PruningReader:
     def _rows(self, name: str) -> list[Any]:
         found: list[Any] = self._conn.execute(_SQL[name]).fetchall()
         return found
+
+
+def stands(conn: sqlite3.Connection, session: int) -> Stands | None:
+    """What is known of a session in the transaction at hand; ``None``: there is none."""
+    day = budget.day_of(clock.now()) * budget.SECONDS_OF_DAY
+    row = conn.execute(_SQL["stands"], {"session": session, "day": day}).fetchone()
+    if row is None:
+        return None
+    key, status, steps, created_at, updated_at, labels, pins, pending, doubts, messages, raised, served = row[1:]
+    return Stands(
+        session, key, status, steps, created_at, max(updated_at, served or 0.0), tuple(json.loads(labels)), pins > 0,
+        pending, doubts, messages, raised > 0,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager

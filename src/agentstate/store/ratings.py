@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentstate import clock
 from agentstate.core.model import SessionStatus
 from agentstate.store import changes, decisions
+from agentstate.store.branches import BranchReader
 from agentstate.store.changes import changed
 from agentstate.store.outgoing import Outgoing
 from agentstate.store.rows import SessionRow
@@ -69,20 +70,24 @@ class Rating(Outgoing):
         await self._write("label_step", work)
 
 
-class RatingReader:
+class RatingReader(BranchReader):
     """What ``Reader`` gives its parts."""
 
-    def _all(self, name: str, values: Any) -> list[Any]:
-        raise NotImplementedError
-
     def ratings(self, session: int) -> dict[int, RatingRow]:
-        """What is said of a session, by the id of the step; 0: of the session as a whole."""
-        return {row[0]: RatingRow(*row[1:]) for row in self._all("ratings", (session,))}
+        """What is said of a session and of the steps that it has or shares, by the id of the step; 0: of the session
+        as a whole."""
+        rows = self._all("ratings", (session,))
+        for branch, upto in self.shared(session):
+            rows += self._all("ratings_on", {"branch": branch, "upto": upto})
+        return {row[0]: RatingRow(*row[1:]) for row in rows}
 
     def step_labels(self, session: int) -> dict[int, tuple[str, ...]]:
-        """The labels of its steps, by the id of the step."""
+        """The labels of the steps that it has or shares, by the id of the step."""
+        rows = self._all("step_labels", (session,))
+        for branch, upto in self.shared(session):
+            rows += self._all("step_labels_on", {"branch": branch, "upto": upto})
         found: dict[int, tuple[str, ...]] = {}
-        for step, name in self._all("step_labels", (session,)):
+        for step, name in rows:
             found[step] = (*found.get(step, ()), name)
         return found
 

@@ -14,12 +14,14 @@ from typing import Any
 
 import zstandard
 
-from agentstate.core.branching import NO_LIMIT, Branch, lineage
+from agentstate.core.branching import NO_LIMIT, lineage
 from agentstate.core.divergence import Unread
 from agentstate.core.model import Deletion, Entry, Release, RunState, SessionStatus, State
 from agentstate.errors import StoreCorrupt
 from agentstate.store import bodies
+from agentstate.store.branches import BranchReader
 from agentstate.store.change_reader import ChangeReader
+from agentstate.store.comparing_reader import ComparingReader
 from agentstate.store.detours import DetourReader
 from agentstate.store.effect_reader import EffectReader
 from agentstate.store.journal_reader import JournalReader
@@ -27,7 +29,7 @@ from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.overview_reader import OverviewReader
 from agentstate.store.pruning_reader import PruningReader
 from agentstate.store.ratings import RatingReader
-from agentstate.store.rows import AnswerRow, BranchRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
+from agentstate.store.rows import AnswerRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
 from agentstate.store.standing_reader import StandingReader
 from agentstate.store.stats_reader import StatsReader
@@ -37,7 +39,7 @@ Lineage = Sequence[tuple[int, int]]
 
 class Reader(
     EffectReader, OutboxReader, DetourReader, StatsReader, StandingReader, RatingReader, ChangeReader, PruningReader,
-    OverviewReader, JournalReader,
+    OverviewReader, ComparingReader, JournalReader, BranchReader,
 ):  # fmt: skip
     """One read connection; use it in one thread at a time.
 
@@ -81,6 +83,10 @@ class Reader(
         row = self._one("session", (key,))
         return _session(row) if row else None
 
+    def session_of(self, session: int) -> SessionRow | None:
+        row = self._one("session_of", (session,))
+        return _session(row) if row else None
+
     def sessions(self, limit: int, after: SessionRow | None = None, status: str = "") -> list[SessionRow]:
         """Latest change first; ``after``: the last row of the page before."""
         values = {
@@ -89,13 +95,6 @@ class Reader(
         }  # fmt: skip
         return [_session(row) for row in self._all("sessions", values)]
 
-    def branches(self, session: int) -> dict[int, BranchRow]:
-        return _branches(self._all("branches", (session,)))
-
-    def branches_with(self, conn: sqlite3.Connection, session: int) -> dict[int, BranchRow]:
-        """The same as a writer's transaction sees it."""
-        return _branches(conn.execute(self.sql["branches"], (session,)).fetchall())
-
     def run(self, session: int, name: str) -> RunRow | None:
         row = self._one("run_by_name", (session, name))
         return _run(row) if row else None
@@ -103,6 +102,11 @@ class Reader(
     def runs(self, session: int, limit: int = 50) -> list[RunRow]:
         """Newest first."""
         return [_run(row) for row in self._all("runs", (session, limit))]
+
+    def runs_before(self, session: int, before: int, limit: int) -> list[RunRow]:
+        """A page of them: newest first, those that began before the one with that id."""
+        values = {"session": session, "before": before, "limit": limit}
+        return [_run(row) for row in self._all("runs_before", values)]
 
     def loose_cut(self, run: int) -> float:
         """When the run lost a reader early and has asked nothing since; 0: it did not."""
@@ -173,11 +177,15 @@ class Reader(
         found.sort(key=lambda row: row[1])
         return [Unread(row[0], row[1], row[2], row[3], row[4], author=row[5]) for row in found]
 
-    def first_unread(self, session: int, run: RunRow, start: int) -> int | None:
-        """The lowest number, from ``start`` on, of a step that existed when the run began and was not given to it."""
+    def first_unread(self, session: int, run: RunRow, start: int, shared: Lineage = ()) -> int | None:
+        """The lowest number, from ``start`` on, of a step that existed when the run began and was not given to it.
+        ``shared``: see ``shared``."""
         values = {"session": session, "from": start, "base": run.base, "run": run.id}
-        number = self._one("first_unread_number", values)[0]
-        return None if number is None else int(number)
+        numbers = [self._one("first_unread_number", values)[0]]
+        for branch, upto in shared:
+            values = {"branch": branch, "from": start, "base": min(upto, run.base), "run": run.id}
+            numbers.append(self._one("first_unread_on", values)[0])
+        return min((int(number) for number in numbers if number is not None), default=None)
 
     def tool_names(self, steps: Iterable[int]) -> dict[int, tuple[str, ...]]:
         """The tools that the answers of these steps call."""
@@ -186,14 +194,16 @@ class Reader(
             found[step] = (*found.get(step, ()), name)
         return found
 
-    def call_owners(self, session: int, ids: Iterable[str]) -> list[tuple[int, str, str]]:
-        """(step, call id, tool) of the answers of this session that handed out these call ids."""
-        rows = self._all("call_owners", {"session": session, "ids": json.dumps(list(ids))})
+    def call_owners(self, session: int, ids: Iterable[str], shared: Lineage = ()) -> list[tuple[int, str, str]]:
+        """(step, call id, tool) of the answers of this session, and of those that it shares, that handed out these call
+        ids."""
+        values = {"session": session, "ids": json.dumps(list(ids)), "shared": json.dumps(list(shared))}
+        rows = self._all("call_owners", values)
         return [(row[0], row[1], row[2]) for row in rows]
 
-    def overlapped(self, session: int, branch: int, number: int, started: int, finished: int) -> list[int]:
+    def overlapped(self, branch: int, number: int, started: int, finished: int) -> list[int]:
         """The steps that overlapped one and finished before it."""
-        values = {"session": session, "branch": branch, "number": number, "started": started, "finished": finished}
+        values = {"branch": branch, "number": number, "started": started, "finished": finished}
         return [row[0] for row in self._all("overlapped", values)]
 
     def served_among(self, run: int, steps: Iterable[int]) -> set[int]:
@@ -229,6 +239,17 @@ class Reader(
             number, branch, State(state), dialect, status, self.head_of(head), body, shape_of(stream), model, started,
             finished, usage, cost, None if release is None else Release(release), said or "{}", attempts,
         )  # fmt: skip
+
+    def held_shown(self, session: int, answer_id: str, shared: Lineage) -> HeldRow | None:
+        """The answer of this session, or one that it shares with the session that it was forked from, that its provider
+        holds under that name."""
+        row = self.held(session, answer_id)
+        if row is None:
+            for branch, upto in shared:
+                found = self.held(self._one("branch", (branch,))[6], answer_id)
+                if found is not None and found.number < upto and self.received(found.step).branch == branch:
+                    return found
+        return row
 
     def held(self, session: int, answer_id: str) -> HeldRow | None:
         """The answer of this session that its provider holds under that name."""
@@ -279,13 +300,23 @@ class Reader(
     # --- lists ---
 
     def steps(self, session: int, start: int = 0, upto: int = NO_LIMIT, limit: int = 1000) -> list[StepRow]:
-        """Steps by number, without bodies."""
+        """A session's own steps by number, without bodies."""
         values = {"session": session, "from": start, "upto": upto, "limit": limit}
         return [_step(row) for row in self._all("steps", values)]
 
+    def all_steps(self, session: int, start: int = 0, limit: int = 1000) -> list[StepRow]:
+        """The same with those before them that it shares with the session that it was forked from."""
+        found: list[StepRow] = []
+        for branch, upto in self.shared(session):
+            values = {"branch": branch, "from": start, "upto": upto, "limit": limit}
+            found += [_step(row) for row in self._all("steps_on", values)]
+        found.sort(key=lambda step: step.number)
+        return (found + self.steps(session, start, limit=limit))[:limit]
+
     def step_by_number(self, session: int, number: int) -> int | None:
+        """The step of that number, of the session's own or of those that it shares."""
         row = self._one("step_by_number", (session, number))
-        return None if row is None else int(row[0])
+        return self.step_on(self.shared(session), number) if row is None else int(row[0])
 
     def run_counts(self, run: int) -> dict[str, tuple[int, int, float | None, int]]:
         """By outcome: (steps, handed out again, cost in USD of the calls that were not made for it, of how many it is
@@ -325,10 +356,6 @@ class Reader(
 
 def _session(row: Any) -> SessionRow:
     return SessionRow(row[0], row[1], SessionStatus(row[2]), *row[3:])
-
-
-def _branches(rows: Iterable[Any]) -> dict[int, BranchRow]:
-    return {row[0]: BranchRow(Branch(row[0], row[1], row[2]), row[3], row[4], row[5]) for row in rows}
 
 
 def _run(row: Any) -> RunRow:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentstate.core.branching import Branch
 from agentstate.core.budget import Amount, Limit, Ruling
 from agentstate.core.model import (
     ApprovalKind,
@@ -37,14 +36,6 @@ class SessionRow:
     note: str
     created_at: float
     updated_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class BranchRow:
-    branch: Branch
-    reason: str
-    opening: bytes | None
-    created_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +204,9 @@ class Released(NamedTuple):
     said: str = "{}"
     invoked: tuple[Invoked, ...] = ()
     job: bool = False
+
+
+RevisedResult = tuple[int, int, int, int, bytes, bool]  # (branch, step, choice, place, content, whether it is an error)
 
 
 class Begun(NamedTuple):

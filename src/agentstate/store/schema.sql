@@ -26,8 +26,9 @@ create table branch (
     reason      text    not null,                  -- first, generation, rollback
     opening     blob,                              -- fingerprint of its first step
     created_at  real    not null
-) strict;
+, made_by text not null default '') strict;
 create index branch_session on branch (session);
+create index branch_parent on branch (parent) where parent is not null;
 
 create table run (
     id          integer primary key,
@@ -160,6 +161,42 @@ create table deleted (                             -- jobs that were deleted at 
     at          real    not null,
     primary key (session, id, run)
 ) strict, without rowid;
+
+create table revision (                            -- answers that a person edited; of a branch, for all that show it
+    branch      integer not null,
+    step        integer not null,
+    body        integer not null,                  -- blob: the answer as it is given, plain
+    changed     text    not null,                  -- what of it was edited, as JSON
+    made_by     text    not null,
+    reason      text    not null default '',
+    made_at     real    not null,
+    primary key (branch, step)
+) strict, without rowid;
+create index revision_step on revision (step);
+
+create table left_behind (                         -- recorded steps that go on from what an edit replaced
+    branch      integer not null,                  -- of the revision
+    revised     integer not null,                  -- the step that was edited
+    step        integer not null,                  -- the one that went on from it
+    held        integer not null,                  -- 1: from what its provider holds, which its request only names
+    primary key (branch, revised, step)
+) strict, without rowid;
+
+create table revised_call (                        -- calls of an edited answer that were edited, and what became of them
+    branch      integer not null,
+    step        integer not null,
+    choice      integer not null,
+    place       integer not null,
+    call_id     text    not null,
+    name        text    not null,
+    arguments   integer not null,                  -- blob
+    digest      blob    not null,                  -- as in invocation
+    result      integer,                           -- blob: what came back
+    failed      integer not null default 0,
+    seen_at     real,
+    primary key (branch, step, choice, place)
+) strict, without rowid;
+create index revised_call_digest on revised_call (digest);
 
 create table label (                               -- of sessions
     session     integer not null references session (id),
@@ -403,8 +440,6 @@ create table effect (                              -- a tool call that is made u
     seen_at     real                               -- when its result came
 ) strict;
 create unique index effect_leave on effect (leave) where leave is not null;
-
-create index branch_parent on branch (parent) where parent is not null;
 
 create table pin (                                 -- sessions that are kept, whatever the rules of retention say
     session     integer primary key references session (id),

@@ -56,8 +56,11 @@ def new_branch(
     reason: str,
     opening: bytes | None,
     now: float,
+    by: str = "",
 ) -> int:
-    values = {"session": session, "parent": parent, "upto": upto, "reason": reason, "opening": opening, "now": now}
+    values = {
+        "session": session, "parent": parent, "upto": upto, "reason": reason, "opening": opening, "now": now, "by": by,
+    }  # fmt: skip
     branch = conn.execute(_SQL["add_branch"], values).lastrowid or 0
     conn.execute(_SQL["set_head"], {"session": session, "head": branch, "now": now})
     changed(conn, changes.SESSION, session, state=reason)

@@ -4,6 +4,7 @@ import "./dialogs.js";
 import "./keys.js";
 import "./live.js";
 import "./palette.js";
+import "./verbs.js";
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 

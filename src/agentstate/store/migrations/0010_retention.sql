@@ -1,5 +1,3 @@
-create index branch_parent on branch (parent) where parent is not null;
-
 create table pin (                                 -- sessions that are kept, whatever the rules of retention say
     session     integer primary key references session (id),
     actor       text    not null,

@@ -3,6 +3,9 @@
 -- name: session
 select id, key, status, head, clock, steps, note, created_at, updated_at from session where key = ?;
 
+-- name: session_of
+select id, key, status, head, clock, steps, note, created_at, updated_at from session where id = ?;
+
 -- name: sessions
 select s.id, s.key, s.status, s.head, s.clock, s.steps, s.note, s.created_at, s.updated_at from session s
 where (:status = '' or s.status = :status)
@@ -10,7 +13,7 @@ where (:status = '' or s.status = :status)
 order by s.updated_at desc, s.id desc limit :limit;
 
 -- name: branches
-select id, parent, upto, reason, opening, created_at from branch where session = ?;
+select id, parent, upto, reason, opening, created_at, session, made_by from branch where session = ?;
 
 -- name: run_by_name
 select id, name, named, evidence, owner, supervisor, state, siblings, base, hint_min, hint_max, divergence, exit_code,
@@ -56,13 +59,13 @@ select step, count(*) from (
 -- name: unread
 select s.id, s.number, s.started, s.finished, s.tip, s.run
 from step s
-where s.session = :session and s.number >= :from and s.number < :upto and s.branch = :branch and s.state = 'completed'
-  and s.run < :run and s.dialect <> 'pure' and s.kind <> 'tool'
+where s.session = (select session from branch where id = :branch) and s.number >= :from and s.number < :upto
+  and s.branch = :branch and s.state = 'completed' and s.run < :run and s.dialect <> 'pure' and s.kind <> 'tool'
   and s.run not in (select value from json_each(:siblings))
   and not exists (select 1 from served v where v.run = :run and v.step = s.id)
   and not exists (select 1 from served v where v.step = s.id and v.run in (select value from json_each(:siblings)))
   -- What an earlier run left behind when it diverged and went on is no longer missed.
-  and not exists (select 1 from run d where d.session = :session and d.id < :run and s.number < d.base
+  and not exists (select 1 from run d where d.session in (:session, s.session) and d.id < :run and s.number < d.base
                   and d.divergence is not null and json_extract(d.divergence, '$.policy') <> 'strict'
                   and not exists (select 1 from served w where w.run = d.id and w.step = s.id))
 order by s.number limit :limit;
@@ -72,16 +75,24 @@ select min(s.number) from step s
 where s.session = :session and s.number >= :from and s.number < :base and s.kind <> 'tool'
   and not exists (select 1 from served v where v.run = :run and v.step = s.id);
 
+-- name: first_unread_on
+select min(s.number) from step s
+where s.session = (select session from branch where id = :branch) and s.branch = :branch and s.number >= :from
+  and s.number < :base and s.kind <> 'tool'
+  and not exists (select 1 from served v where v.run = :run and v.step = s.id);
+
 -- name: call_names
 select step, name from call where step in (select value from json_each(:steps)) order by step, choice, place;
 
 -- name: call_owners
 select c.step, c.call_id, c.name, s.session from call c join step s on s.id = c.step
-where c.call_id in (select value from json_each(:ids)) and s.session = :session;
+where c.call_id in (select value from json_each(:ids))
+  and (s.session = :session or exists (select 1 from json_each(:shared) f where f.value ->> 0 = s.branch and s.number < f.value ->> 1));
 
 -- name: overlapped
 select s.id from step s
-where s.session = :session and s.number between :number - 64 and :number + 64 and s.branch = :branch
+where s.session = (select session from branch where id = :branch) and s.branch = :branch
+  and s.number between :number - 64 and :number + 64
   and s.state = 'completed' and s.finished > :started and s.finished < :finished;
 
 -- name: served_steps
@@ -94,7 +105,8 @@ select max(cut_at) from served where run = :run and cut_at > (select max(at) fro
 select count(*) from (select 1 from served where run = ? limit 2);
 
 -- name: opening_after
-select fingerprint from step where session = :session and branch = :branch and number < :upto order by number limit 1;
+select fingerprint from step
+where session = (select session from branch where id = :branch) and branch = :branch and number < :upto order by number limit 1;
 
 -- name: answer
 select a.status, a.head, b.codec, b.size, b.data, s.stream, a.model, s.number, s.started, s.finished, s.branch, a.usage, a.cost, s.dialect, s.state, b.hash,
@@ -121,6 +133,15 @@ where s.session = ? and (r.mode = 'continue' or (r.body is not null and r.mode i
 -- name: has_withheld
 select 1 from (select step, mode, body from release union all select step, mode, body from job_release) r
 join step s on s.id = r.step where s.session = ? and (r.mode <> 'answer' or r.body is not null) limit 1;
+
+-- name: retold_on
+select r.step, s.branch, s.number, r.mode from release r join step s on s.id = r.step
+where s.branch = :branch and s.number < :upto
+  and (r.mode = 'continue' or (r.body is not null and r.mode in ('answer', 'message'))) order by s.number;
+
+-- name: has_withheld_on
+select 1 from (select step, mode, body from release union all select step, mode, body from job_release) r
+join step s on s.id = r.step where s.branch = :branch and s.number < :upto and (r.mode <> 'answer' or r.body is not null) limit 1;
 
 -- name: withholds_in
 select 1 from (select step, mode, body from release union all select step, mode, body from job_release) r
@@ -165,6 +186,22 @@ where (:state = '' or a.state = :state) and (:session = '' or t.key = :session)
   and (:created is null or a.created_at > :created or (a.created_at = :created and a.id > :id))
 order by a.created_at, a.id limit :limit;
 
+-- name: decided_approvals
+select a.id from approval a join session t on t.id = a.session
+where a.state <> 'pending' and (:state = '' or a.state = :state) and (:session = '' or t.key = :session)
+  and (:decided is null or a.decided_at < :decided or (a.decided_at = :decided and a.id < :id))
+order by a.decided_at desc, a.id desc limit :limit;
+
+-- name: decided_since
+select state, count(*) from approval where state <> 'pending' and decided_at >= ? group by state;
+
+-- name: released_as
+select mode, at from (
+    select 0 as place, mode, at from job_release where step = ?
+    union all
+    select 1, mode, at from release where step = ?
+) order by place limit 1;
+
 -- name: expired
 select id, step from approval where state = 'pending' and expires_at is not null and expires_at <= ? order by expires_at limit 100;
 
@@ -196,12 +233,18 @@ with recursive up (id, parent) as (
     union all
     select b.id from generation join branch b on b.parent = generation.id
 )
-select s.number, b.codec, b.size, b.data
-from invocation i join step s on s.id = i.step join call c on c.step = i.step and c.choice = i.choice and c.place = i.place
-join blob b on b.id = i.result
-where i.digest = :digest and s.session = :session and i.failed = 0 and s.branch in (select id from generation)
-  and not exists (select 1 from served v where v.run = :run and v.step = i.step)
-order by i.seen_at desc limit 1;
+select number, codec, size, data from (
+    select s.number, b.codec, b.size, b.data, i.seen_at
+    from invocation i join step s on s.id = i.step join call c on c.step = i.step and c.choice = i.choice and c.place = i.place
+    join blob b on b.id = i.result
+    where i.digest = :digest and i.failed = 0 and s.branch in (select id from generation)
+      and not exists (select 1 from served v where v.run = :run and v.step = i.step)
+    union all
+    select s.number, b.codec, b.size, b.data, i.seen_at
+    from revised_call i join step s on s.id = i.step join blob b on b.id = i.result
+    where i.digest = :digest and i.failed = 0 and i.branch in (select id from generation)
+      and not exists (select 1 from served v where v.run = :run and v.step = i.step)
+) order by seen_at desc limit 1;
 
 -- name: approver_by_token
 select name, role, token, slack, discord, created_at, disabled_at from approver where token = ? and disabled_at is null;
@@ -303,8 +346,8 @@ order by s.number limit :limit;
 select id from step where session = ? and number = ?;
 
 -- name: run_counts
-select v.outcome, count(*), sum(v.joins), sum(a.cost * nullif(v.joins + (v.outcome in ('replay', 'joined', 'memo')), 0)),
-       sum(case when s.state = 'completed' and a.cost is null then v.joins + (v.outcome in ('replay', 'joined', 'memo')) end)
+select v.outcome, count(*), sum(v.joins), sum(a.cost * nullif(v.joins + (v.outcome in ('replay', 'joined', 'memo', 'edited')), 0)),
+       sum(case when s.state = 'completed' and a.cost is null then v.joins + (v.outcome in ('replay', 'joined', 'memo', 'edited')) end)
 from served v join step s on s.id = v.step join attempt a on a.step = s.id and a.n = s.attempts
 where v.run = ? group by v.outcome;
 
@@ -329,7 +372,7 @@ group by 1 order by 1;
 
 -- name: spared
 with given as (
-    select v.step, v.at, v.joins + (v.outcome in ('replay', 'joined', 'memo')) as times
+    select v.step, v.run, v.at, v.joins + (v.outcome in ('replay', 'joined', 'memo', 'edited')) as times
     from served v where v.at >= :since and v.at < :until and v.outcome <> 'carried'
 )
 select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.provider when 'session' then coalesce(k.key, '')
@@ -337,7 +380,7 @@ select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.p
                 else '' end as name,
        sum(g.times), sum(a.cost * g.times), sum(case when s.state = 'completed' and a.cost is null then g.times end)
 from given g join step s on s.id = g.step join attempt a on a.step = s.id and a.n = s.attempts
-left join session k on k.id = s.session
+join run r on r.id = g.run left join session k on k.id = r.session
 left join label l on :by = 'label' and l.session = k.id
 where g.times > 0 and (:session = '' or k.key = :session)
 group by 1 order by 1;
@@ -391,13 +434,19 @@ with recursive up (id, parent) as (
     select b.id from generation join branch b on b.parent = generation.id
 )
 select s.id, s.number, s.branch, s.state from step s join effect e on e.step = s.id
-where s.fingerprint = :fingerprint and s.session = :session and s.branch in (select id from generation)
+where s.fingerprint = :fingerprint and s.branch in (select id from generation)
   and s.state in ('completed', 'in_flight', 'interrupted') and e.failed = 0
   and not exists (select 1 from served v where v.run = :run and v.step = s.id)
 order by s.number desc limit 20;
 
 -- name: effects
-select e.step from effect e join step s on s.id = e.step where s.session = :session order by s.number limit :limit;
+select e.step from effect e join step s on s.id = e.step where s.session = :session and s.number > :after
+order by s.number limit :limit;
+
+-- name: runs_before
+select id, name, named, evidence, owner, supervisor, state, siblings, base, hint_min, hint_max, divergence, exit_code,
+       started_at, ended_at
+from run where session = :session and id < :before order by id desc limit :limit;
 
 -- name: detour
 select why, candidate, lost from detour where step = ? and n = ?;
@@ -520,6 +569,14 @@ where c.step < :below group by c.step order by c.step desc limit :limit;
 -- name: ratings
 select step, verdict, note, rated_by, at from rating where session = ?;
 
+-- name: ratings_on
+select r.step, r.verdict, r.note, r.rated_by, r.at from step s join rating r on r.session = s.session and r.step = s.id
+where s.branch = :branch and s.number < :upto;
+
+-- name: step_labels_on
+select l.step, l.name from step s join step_label l on l.step = s.id where s.branch = :branch and s.number < :upto
+order by l.step, l.name;
+
 -- name: step_labels
 select l.step, l.name from step_label l join step s on s.id = l.step where s.session = ? order by l.step, l.name;
 
@@ -527,6 +584,99 @@ select l.step, l.name from step_label l join step s on s.id = l.step where s.ses
 select s.id, s.key, s.status, s.head, s.clock, s.steps, s.note, s.created_at, s.updated_at from session s
 where s.id > :after and (:status = '' or s.status = :status)
 order by s.id limit :limit;
+
+-- name: branch
+select id, parent, upto, reason, opening, created_at, session, made_by from branch where id = ?;
+
+-- name: fork_of
+select id, parent, upto, reason, opening, created_at, session, made_by from branch where session = ? and reason = 'fork';
+
+-- name: revisions
+select branch, step, body, changed, made_by, reason, made_at from revision
+where branch in (select value from json_each(:branches));
+
+-- name: revisions_of
+select r.branch, r.step, r.body, r.changed, r.made_by, r.reason, r.made_at from revision r where r.step = ? order by r.branch;
+
+-- name: left_behind
+select branch, revised, step, held from left_behind where branch in (select value from json_each(:branches));
+
+-- name: steps_on
+select s.id, s.number, s.branch, s.run, s.kind, s.state, s.dialect, s.path, s.model, s.stream, s.fingerprint, s.attempts,
+       s.created_at, s.hint, a.status, a.model, a.usage, a.cost, a.error, a.started_at, a.finished_at, a.body, a.provider,
+       a.prices
+from step s join attempt a on a.step = s.id and a.n = s.attempts
+where s.session = (select session from branch where id = :branch) and s.branch = :branch and s.number >= :from
+  and s.number < :upto order by s.number limit :limit;
+
+-- name: step_on
+select id from step where session = (select session from branch where id = :branch) and branch = :branch and number = :number;
+
+-- name: points_on
+select s.id, s.number, s.kind, s.state, s.dialect, s.node, coalesce(r.mode, ''),
+       (select sum(a.cost) from attempt a where a.step = s.id),
+       exists (select 1 from attempt a where a.step = s.id and a.cost is null and a.status between 200 and 299),
+       exists (select 1 from approval p where p.step = s.id and p.state = 'pending')
+from step s left join release r on r.step = s.id
+where s.session = (select session from branch where id = :branch) and s.branch = :branch and s.number < :upto
+order by s.number;
+
+-- name: ended_at
+select a.finished_at from step s join attempt a on a.step = s.id and a.n = s.attempts where s.id = ?;
+
+-- name: steps_by_branch
+select branch, count(*) from step where session = ? group by branch;
+
+-- name: goes_on_from
+with recursive up (id, parent) as (
+    select id, parent from node where id = :node
+    union all
+    select n.id, n.parent from node n join up on n.id = up.parent
+)
+select 1 from up where id = :above and id <> :node limit 1;
+
+-- name: held_names
+select id, job from held where step = ?;
+
+-- name: names_of_runs
+select distinct r.id, r.name from run r where r.id in (select value from json_each(:runs));
+
+-- name: withdrawn_in
+select a.id, s.branch, s.number from approval a join step s on s.id = a.step left join release r on r.step = s.id
+where a.session = ? and a.state = 'expired' and a.reason = 'the step was rolled back' and (r.mode = 'held' or s.state = 'held');
+
+-- name: calls_of
+select choice, place, call_id, name from call where step = ? order by choice, place;
+
+-- name: open_revised
+select c.call_id, c.step, c.branch, c.choice, c.place from revised_call c
+where c.branch in (select value from json_each(:branches)) and c.call_id in (select value from json_each(:ids)) and c.result is null
+  and exists (select 1 from served v where v.run = :run and v.step = c.step and v.outcome = 'edited');
+
+-- name: fork_names
+select key from session where key >= :from and key < :before;
+
+-- name: compared_steps
+select s.id, s.number, s.kind, s.state, s.dialect, s.path, s.fingerprint, s.stream, s.model, a.model, a.status, a.usage,
+       case when s.attempts = 1 then a.cost else (select sum(t.cost) from attempt t where t.step = s.id) end,
+       a.started_at, a.finished_at, a.error, a.body, r.mode, r.body
+from step s join attempt a on a.step = s.id and a.n = s.attempts left join release r on r.step = s.id
+where s.branch = :branch and s.number < :upto order by s.number;
+
+-- name: compared_of_run
+select s.id, s.number, s.kind, s.state, s.dialect, s.path, s.fingerprint, s.stream, s.model, a.model, a.status, a.usage,
+       case when s.attempts = 1 then a.cost else (select sum(t.cost) from attempt t where t.step = s.id) end,
+       a.started_at, a.finished_at, a.error, a.body, r.mode, r.body
+from served v join step s on s.id = v.step join attempt a on a.step = s.id and a.n = s.attempts
+left join release r on r.step = s.id
+where v.run = :run order by s.number;
+
+-- name: compared_step
+select s.id, s.number, s.kind, s.state, s.dialect, s.path, s.fingerprint, s.stream, s.model, a.model, a.status, a.usage,
+       case when s.attempts = 1 then a.cost else (select sum(t.cost) from attempt t where t.step = s.id) end,
+       a.started_at, a.finished_at, a.error, a.body, r.mode, r.body
+from step s join attempt a on a.step = s.id and a.n = s.attempts left join release r on r.step = s.id
+where s.id = :step;
 
 -- name: forwards
 select v.run, count(*), min(v.at), max(v.at), sum(a.cost)

@@ -15,9 +15,9 @@ values (1 + max((select coalesce(max(id), 0) from session), (select coalesce(max
         :key, :now, :now);
 
 -- name: add_branch
-insert into branch (id, session, parent, upto, reason, opening, created_at)
+insert into branch (id, session, parent, upto, reason, opening, created_at, made_by)
 values (1 + max((select coalesce(max(id), 0) from branch), (select coalesce(max(cast(value as integer)), 0) from meta where key = 'last_branch')),
-        :session, :parent, :upto, :reason, :opening, :now);
+        :session, :parent, :upto, :reason, :opening, :now, :by);
 
 -- name: set_head
 update session set head = :head, updated_at = :now where id = :session;
@@ -138,12 +138,13 @@ insert into label (session, name) values (?, ?) on conflict do nothing;
 delete from label where session = ? and name = ?;
 
 -- name: rate
-insert into rating (session, step, verdict, note, rated_by, at) values (:session, :step, :verdict, :note, :by, :now)
+insert into rating (session, step, verdict, note, rated_by, at)
+values (coalesce((select session from step where id = :step), :session), :step, :verdict, :note, :by, :now)
 on conflict (session, step) do update set verdict = excluded.verdict, note = excluded.note, rated_by = excluded.rated_by,
                                           at = excluded.at;
 
 -- name: unrate
-delete from rating where session = :session and step = :step;
+delete from rating where step = :step and session = coalesce((select session from step where id = :step), :session);
 
 -- name: add_step_label
 insert into step_label (step, name, labelled_by, at) values (:step, :name, :by, :now) on conflict do nothing;
@@ -188,8 +189,33 @@ select id from approval where step = ? and state = 'pending' limit 1;
 -- name: disabled_approvers
 select name from approver where disabled_at is not null;
 
--- name: pending_from
-select a.id from approval a join step s on s.id = a.step where a.session = ? and a.state = 'pending' and s.number >= ?;
+-- name: pending_in
+select a.id, s.branch, s.number from approval a join step s on s.id = a.step where a.session = ? and a.state = 'pending';
+
+-- name: ask_again
+update approval set state = 'pending', reason = '', decided_at = null,
+                    expires_at = case when expires_at is null then null else :now + expires_at - created_at end
+where id = :id and state = 'expired' returning id;
+
+-- name: copy_labels
+insert into label (session, name) select :session, name from label where session = :source;
+
+-- name: set_numbers
+update session set steps = :steps, clock = (select clock from session where id = :source) where id = :session;
+
+-- name: add_revision
+insert into revision (branch, step, body, changed, made_by, reason, made_at)
+values (:branch, :step, :body, :changed, :by, :reason, :now);
+
+-- name: leave_behind
+insert into left_behind (branch, revised, step, held) values (?, ?, ?, ?);
+
+-- name: add_revised_call
+insert into revised_call (branch, step, choice, place, call_id, name, arguments, digest) values (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: set_revised_result
+update revised_call set result = :result, failed = :failed, seen_at = :now
+where branch = :branch and step = :step and choice = :choice and place = :place and result is null;
 
 -- name: withhold
 insert into release (step, mode, at) values (?, 'held', ?);

@@ -1,0 +1,53 @@
+"""Owns what is given of an answer that a person edited, wherever the answer of a step is asked for. Must not edit one.
+
+Invariant: on a branch that shows an edit, whoever goes on from the answer, agent, provider or another check, has it as
+it was edited; where nothing was edited this costs one look into memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agentstate.core.divergence import Unread
+from agentstate.core.model import Shape
+from agentstate.store.branches import RevisionRow
+from agentstate.store.reader import Reader
+from agentstate.store.rows import AnswerRow, SessionRow
+
+if TYPE_CHECKING:
+    from agentstate.engine.core import Head, Parts
+
+
+def as_edited(reader: Reader, recorded: AnswerRow, edit: RevisionRow) -> AnswerRow:
+    """An answer with its edited body, which is plain."""
+    return recorded._replace(body=reader.blob(edit.body), shape=Shape())
+
+
+def answer(parts: Parts, session: SessionRow | None, step: int) -> AnswerRow:
+    """The answer of a step as the session's branch gives it; ``None``: as every branch without an edit does."""
+    recorded = parts.journal.read.answer(step)
+    edit = edit_of(parts, session, step)
+    return recorded if edit is None else as_edited(parts.journal.read, recorded, edit)
+
+
+def edit_of(parts: Parts, session: SessionRow | None, step: int) -> RevisionRow | None:
+    """The edit of a step's answer that the session's branch shows."""
+    return None if session is None else parts.view(session).edits.get(step)
+
+
+def apart(parts: Parts, view: Head, run: int, unread: Sequence[Unread]) -> tuple[Sequence[Unread], Sequence[Unread]]:
+    """(Steps that may answer a request though it is not equal, steps that the run is to have read before it asks what
+    is not recorded), of those that it has not read. What was recorded behind an answer that was edited is expected to
+    be left behind, once the run was given that."""
+    if not view.edits:
+        return unread, unread
+    read, claimed = parts.journal.read, parts.floating.claimed
+    given = read.served_among(run, view.edits) | {step for step in view.edits if claimed(run, step)}
+    if not given:
+        return [one for one in unread if one.step not in view.barred], unread
+    first = min(read.received(step).number for step in given)
+    return (
+        [one for one in unread if one.step not in view.left],
+        [one for one in unread if one.number < first],
+    )
