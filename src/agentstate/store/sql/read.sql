@@ -715,3 +715,7 @@ select id, step, tool from approval where session = ? and state = 'pending' orde
 -- name: models_in
 select distinct coalesce(nullif(a.model, ''), s.model) from step s join attempt a on a.step = s.id and a.n = s.attempts
 where s.session = :session and s.kind <> 'tool' limit :limit;
+
+-- name: fork_points
+select distinct k.key, b.upto from branch p join branch b on b.parent = p.id join session k on k.id = b.session
+where p.session = :session and b.session <> :session order by b.upto, k.key;
