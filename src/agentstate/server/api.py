@@ -24,7 +24,6 @@ from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, MethodNotAllowed, NotFound
 from agentstate.server import (
     api_alerts,
-    api_comparing,
     api_events,
     api_openapi,
     api_retention,
@@ -34,6 +33,7 @@ from agentstate.server import (
     api_steps,
 )  # fmt: skip
 from agentstate.server.api_approvals import ApprovalRoutes
+from agentstate.server.api_comparing import ComparingRoutes
 from agentstate.server.api_exports import ExportRoutes
 from agentstate.server.api_steering import SteeringRoutes
 from agentstate.server.approve_page import ApprovePage
@@ -86,7 +86,7 @@ class Api:
                 *SteeringRoutes(self._parts, guard).routes,
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),
                 *api_steps.routes(guard),
-                *api_comparing.routes(self._parts, guard),
+                *ComparingRoutes(self._parts, guard).routes,
                 Route(at + "/runs", guard(self._begin_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}/end", guard(self._end_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}", guard(self._run), methods=["GET"]),
