@@ -13,7 +13,7 @@ from agentstate.core.dataset_filter import RATINGS
 from agentstate.engine.core import Parts
 from agentstate.engine.sessions import checked_label, found
 from agentstate.errors import BadRequest, NotFound
-from agentstate.store.ratings import RatingRow
+from agentstate.store.rating_reader import RatingRow
 from agentstate.store.reader import Reader
 from agentstate.store.rows import SessionRow
 

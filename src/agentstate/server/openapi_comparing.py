@@ -121,15 +121,15 @@ OPERATIONS = (
     Operation(
         "GET", "/api/diff", "Compares two sessions, runs or branches.", _ANSWER, tag="sessions",
         query=(
-            query("a", text("SESSION, SESSION#RUN or SESSION@BRANCH.")),
-            query("b", text("SESSION, SESSION#RUN or SESSION@BRANCH.")),
+            query("a", text("SESSION, SESSION#RUN or SESSION@BRANCH."), required=True),
+            query("b", text("SESSION, SESSION#RUN or SESSION@BRANCH."), required=True),
             *_QUERY,
         ),
         errors=(NotFound,), paged=True,
     ),
     Operation(
         "GET", _AT + "/diff", "Compares a session, or a run or branch of it, with another one.", _ANSWER,
-        tag="sessions", query=(query("with", text("SESSION, SESSION#RUN or SESSION@BRANCH.")), *_QUERY),
+        tag="sessions", query=(query("with", text("SESSION, SESSION#RUN or SESSION@BRANCH."), required=True), *_QUERY),
         errors=(NotFound,), paged=True,
     ),
     Operation(
