@@ -357,9 +357,9 @@ select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.p
                 when 'model' then coalesce(nullif(a.model, ''), s.model) else '' end as name,
        sum(g.times), sum(a.cost * g.times), sum(case when s.state = 'completed' and a.cost is null then g.times end)
 from given g join step s on s.id = g.step join attempt a on a.step = s.id and a.n = s.attempts
-join session k on k.id = (select r.session from run r where r.id = g.run)
+join run r on r.id = g.run join session k on k.id = r.session
 where g.times > 0 and (:session = '' or k.key = :session)
-group by name order by name;
+group by 1 order by 1;
 
 -- name: session_totals
 select count(*), sum(case when s.state = 'failed' then 1 else 0 end),
