@@ -641,6 +641,13 @@ select id, job from held where step = ?;
 -- name: names_of_runs
 select distinct r.id, r.name from run r where r.id in (select value from json_each(:runs));
 
+-- name: revised_calls
+select c.choice, c.place, c.call_id, c.name, b.codec, b.size, b.data from revised_call c join blob b on b.id = c.arguments
+where c.branch = ? and c.step = ? order by c.choice, c.place;
+
+-- name: was_given_edited
+select 1 from served where step = ? and outcome = 'edited' and at >= ? limit 1;
+
 -- name: withdrawn_in
 select a.id, s.branch, s.number from approval a join step s on s.id = a.step left join release r on r.step = s.id
 where a.session = ? and a.state = 'expired' and a.reason in ('the step was rolled back', 'the answer that it goes on from was edited') and (r.mode = 'held' or s.state = 'held');
@@ -726,3 +733,4 @@ where c.branch = ? and c.step = ? order by c.choice, c.place;
 
 -- name: was_given_edited
 select 1 from served where step = ? and outcome = 'edited' and at >= ? limit 1;
+
