@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-DOWN = "gpt-5.2-large"  # a model that has no room today
+DOWN = "gpt-6-sol"  # a model that has no room today
 
 Said = tuple[str, Sequence[tuple[str, dict[str, Any]]]]
 """A text and tool calls, each a name and arguments."""
@@ -52,6 +53,7 @@ class Provider:
             def do_POST(self) -> None:
                 length = int(self.headers.get("content-length", "0"))
                 status, body = answer(json.loads(self.rfile.read(length) or b"{}"), says)
+                time.sleep(0.3 + length % 900 / 1000)  # a model takes its time
                 data = json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
@@ -64,6 +66,7 @@ class Provider:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        Handler.wbufsize = -1  # an answer in one piece: its parts would wait for each other
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Provider:

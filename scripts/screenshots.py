@@ -1,7 +1,7 @@
 """Owns the pictures in ``docs/images``: ``make screenshots`` takes them anew.
 
-A proxy with a past of a month and a present of some minutes is served on a free port, and a browser looks at it. Must not
-touch a journal of anybody's. Invariant: nothing is asked of the outside, and what was started ends with this program.
+A proxy with a past of a month and a present of some minutes is served on a free port, and a browser looks at it. Must
+not touch a journal of anybody's. Invariant: nothing is asked of the outside, and what is started ends with this.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DAYS = 30
 SETTINGS = f"""
 [[routes]]
 model = "{DOWN}"
-fallback = ["gpt-4o", "anthropic/claude-sonnet-5-5"]
+fallback = ["gpt-5.4", "anthropic/claude-sonnet-5-5"]
 [retry]
 attempts = 1
 [[policies]]
@@ -47,7 +47,7 @@ PICTURES = {
     "sessions": ("/dashboard", "table"),
     "session": ("/dashboard/sessions/invoice-4711?step=6", "#main"),
     "approvals": ("/dashboard/approvals", "#main"),
-    "compare": ("/dashboard/compare?a=invoice-4711&b=invoice-4711-brief", "#main"),
+    "compare": ("/dashboard/compare?a=invoice-4711&b=invoice-brief", "#main"),
     "spend": ("/dashboard/spend", ".ch-days"),
 }
 

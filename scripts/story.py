@@ -31,7 +31,7 @@ class Turn(NamedTuple):
 
     asked: str
     tool: str = ""
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] | None = None
     result: str = ""
     said: str = ""
 
@@ -70,10 +70,10 @@ _ALL = {turn.asked: turn for turn in (*BOOKS, *MORE, LETTER, REFUND, BRIEF)}
 
 def says(messages: list[dict[str, Any]]) -> Said:
     """What the model says to messages: the call of a turn, and after its result the sentence."""
-    asked = next((one for one in reversed(messages) if one.get("role") == "user"), {})
+    asked: dict[str, Any] = next((one for one in reversed(messages) if one.get("role") == "user"), {})
     turn = _ALL.get(str(asked.get("content")), Turn("", said="I cannot tell."))
     if turn.tool and messages[-1].get("role") == "user":
-        return "", [(turn.tool, turn.arguments)]
+        return "", [(turn.tool, turn.arguments or {})]
     return turn.said or "Done.", []
 
 
@@ -88,7 +88,7 @@ class Teller:
         self.agent("invoice-4711", "run-1", BOOKS)
         self._ended("invoice-4711", "run-1", 137, "run-2")
         self.agent("invoice-4711", "run-2", (*BOOKS, *MORE))
-        self.agent("invoice-4711-brief", "run-1", (*BOOKS, BRIEF))
+        self.agent("invoice-brief", "run-1", (*BOOKS, BRIEF))
         self.agent("exchange-rates", "run-1", BOOKS[:3], DOWN)
         self.control("POST", "/api/sessions/invoice-4711/labels", {"add": ["billing", "prod"]})
         self.control("POST", "/api/sessions/exchange-rates/status", {"status": "FAILED"})
@@ -110,7 +110,7 @@ class Teller:
         self.control("POST", f"{at}/{run}/end", {"exit_code": code})
         self.control("POST", at, {"run": following, "replaces": run})
 
-    def agent(self, session: str, run: str, turns: tuple[Turn, ...], model: str = "gpt-4o-mini") -> None:
+    def agent(self, session: str, run: str, turns: tuple[Turn, ...], model: str = "gpt-5.4-mini") -> None:
         """One life of an agent: it asks each turn, and makes the calls that it is given."""
         messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
         for turn in turns:
