@@ -56,7 +56,7 @@ $(DATASETS)/.ready: pyproject.toml
 
 test-datasets: $(STAMP) $(DATASETS)/.ready  ## exports are loaded by datasets and rendered and trained on by TRL
 	$(BIN)/python -m tests.datasets.made $(DATASETS)/made
-	AGENTSTATE_MADE=$(DATASETS)/made $(DATASETS)/bin/python -m pytest -p no:cacheprovider --noconftest -q tests/datasets
+	DATASETS_MADE=$(CURDIR)/$(DATASETS)/made $(DATASETS)/bin/python -m pytest -p no:cacheprovider --noconftest tests/datasets
 
 client-table: $(STAMP)  ## every client killed at every point (an hour); writes docs/reference/clients.md
 	@$(BIN)/python -m tests.clients.matrix.environments

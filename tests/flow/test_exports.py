@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from tests.support import chat
 from tests.support.client import status_of
 from tests.support.exports import ASKED, SUNNY, SYSTEM, TOLD, WEATHER, fetched, lines, weather_agent, weather_model
 from tests.support.proxy import Proxy
-from tests.support.upstream import Upstream, plain
+from tests.support.upstream import Reply, Upstream, plain
 
 
 @pytest.fixture
@@ -279,3 +281,56 @@ def test_ratings_and_labels_are_shown_and_stand_in_the_audit_log(proxy: Proxy) -
     assert status_of(proxy.control.post, "/api/sessions/s/rating", {"rating": "5"})[0] == 400
     assert status_of(proxy.control.post, "/api/sessions/s/steps/9/rating", {"rating": "good"})[0] == 404
     assert "nothing" in proxy.doctor() or proxy.doctor()
+
+
+def said(number: int, text: str, **more: object) -> Reply:
+    """An answer of the Responses API."""
+    parts = [{"type": "output_text", "text": text, "annotations": []}]
+    item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": parts}
+    body = {"id": f"resp_{number}", "object": "response", "status": "completed", "model": "m", "output": [item]}
+    return plain(json.dumps(body | more).encode())
+
+
+def respond(proxy: Proxy, **body: object) -> int:
+    headers = {"content-type": "application/json", "authorization": "Bearer sk-test-x"}
+    sent = json.dumps({"model": "gpt-4o", **body}).encode()
+    return proxy.client.send("POST", "/s/s/r/run-1/v1/responses", headers, sent).status
+
+
+def test_a_conversation_that_is_only_pointed_to_is_one_line(tmp_path: Path) -> None:
+    with Upstream() as upstream, Proxy(tmp_path / "data", upstream.url, file="policies = []\n") as proxy:
+        upstream.replies(said(1, "one"), said(2, "two"), said(3, "three"), said(4, "four"))
+        assert respond(proxy, input="a", instructions="Be brief.") == 200
+        assert respond(proxy, input="b", instructions="Be brief.", previous_response_id="resp_1") == 200
+        assert respond(proxy, input="c", instructions="Be brief.", previous_response_id="resp_2") == 200
+        assert respond(proxy, input="d", conversation="conv_1") == 200
+        [line] = lines(proxy)
+        left = proxy.control.get("/api/export/report")["left_out"]
+    told = [(message["role"], message["content"], message.get("weight", 1)) for message in line["messages"]]
+    assert told == [
+        ("system", "Be brief.", 1), ("user", "a", 1), ("assistant", "one", 1), ("user", "b", 1),
+        ("assistant", "two", 1), ("user", "c", 1), ("assistant", "three", 1),
+    ]  # fmt: skip
+    assert left == {"conversation that the provider holds": 1}
+
+
+def test_whoever_leaves_in_the_middle_of_an_export_ends_it(tmp_path: Path) -> None:
+    with Upstream() as upstream, Proxy(tmp_path / "data", upstream.url, file="policies = []\n") as proxy:
+        for number in range(12):
+            assert proxy.client.ask(f"s{number}", f"{number} " + "x" * 2_000_000).status == 200
+        for _ in range(3):
+            with proxy.client.connect() as connection:
+                headers = {"authorization": f"Bearer {proxy.admin_token}"}
+                connection.request("GET", "/api/export/dataset?dedupe=false", headers)
+                status, _fields = connection.read_head(method="GET")
+                assert status == 200 and connection.read_until(b'"messages"')
+                connection.reset()
+        assert len(lines(proxy, "/api/export/dataset?dedupe=false")) == 12
+        assert proxy.control.get("/healthz")["status"] == "ok" and "Traceback" not in proxy.log
+        assert proxy.stop() == 0
+
+
+def test_a_start_of_the_server_does_not_wait_for_what_only_exports_need() -> None:
+    code = "import agentstate.server.api, sys; print([name for name in sys.modules if 'dataset' in name])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -112,10 +112,10 @@ def test_a_session_is_found_under_its_percent_encoded_id_whatever_it_is(proxy: P
     assert proxy.control.get(f"/api/sessions/{at}/runs")[0]["run"] == "a"
 
 
-def test_a_zero_character_leads_nowhere(proxy: Proxy) -> None:
+def test_an_address_with_control_characters_leads_nowhere(proxy: Proxy) -> None:
     proxy.client.ask("a%2Fb", "one", run="a")
-    assert status_of(proxy.control.get, "/api/sessions/a%00b")[0] == 400
-    assert status_of(proxy.control.get, "/api/sessions/a%2Fb%00")[0] == 400
+    for key in ("a%00b", "a%2Fb%00", "a%0a", "%7f", "a%1Fb"):
+        assert status_of(proxy.control.get, f"/api/sessions/{key}")[0] == 400
 
 
 def test_a_wrong_method_and_an_unknown_address_are_told_apart(proxy: Proxy) -> None:
@@ -125,3 +125,21 @@ def test_a_wrong_method_and_an_unknown_address_are_told_apart(proxy: Proxy) -> N
     assert set((wrong.headers.get("allow") or "").split(", ")) >= {"GET", "POST"}
     nothing = proxy.client.send("GET", "/api/weather", headers)
     assert (nothing.status, nothing.error["code"]) == (404, "not_found")
+
+
+def test_sessions_are_listed_once_each_though_they_change_meanwhile(proxy: Proxy) -> None:
+    names = [f"s{number}" for number in range(6)]
+    for name in names:
+        proxy.client.ask(name, "one", run="a")
+    seen: list[str] = []
+
+    def change() -> None:
+        seen.append("once more")
+        for name in names[2:4]:
+            proxy.client.ask(name, f"again {len(seen)}", run="a")  # the last one of a page comes first now
+
+    found = [one["id"] for page in pages(proxy, "/api/sessions?limit=2", change) for one in page]
+    assert found[:2] == ["s5", "s4"] and len(found) == len(set(found))
+    assert set(found) >= {"s5", "s4", "s1", "s0"}
+    assert [one["id"] for page in pages(proxy, "/api/sessions?limit=1&q=s1") for one in page] == ["s1"]
+    assert status_of(proxy.control.get, "/api/sessions?after=s1&at=yesterday")[0] == 400

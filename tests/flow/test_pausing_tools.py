@@ -122,3 +122,44 @@ def test_what_waits_for_its_turn_at_a_provider_is_not_sent_once_its_session_is_p
         assert second.waits and server.calls == 2
         resume(proxy)
         assert second.answer().status == 200
+
+
+def test_what_a_provider_holds_is_not_looked_at_while_the_session_is_paused_but_lists_are(
+    proxy: Proxy, server: Upstream
+) -> None:
+    job = {"id": "resp_1", "object": "response", "status": "queued", "model": "m", "output": [], "background": True}
+    server.script = lambda seen: plain(json.dumps(job).encode())
+    sent = json.dumps({"model": "m", "input": "hi", "background": True}).encode()
+    assert proxy.client.send("POST", "/s/s/v1/responses", headers(), sent).status == 200
+    pause(proxy)
+    before = server.calls
+    asking = [
+        Asking(lambda path=path: proxy.client.send("GET", f"/s/s/v1/{path}", headers()))  # type: ignore[misc]
+        for path in ("responses/resp_1", "responses/resp_1/input_items")
+    ]
+    asking.append(Asking(lambda: proxy.client.send("DELETE", "/s/s/v1/files/f1", headers())))
+    server.script = lambda seen: plain(b'{"data":[]}')
+    assert proxy.client.send("GET", "/s/s/v1/models", headers()).status == 200
+    with start(proxy, "application/json") as connection:
+        connection.read_head()  # by now the others wait too
+    assert all(one.waits for one in asking)
+    assert [seen.target.rpartition("/")[2] for seen in server.requests[before:]] == ["models"]
+    resume(proxy)
+    assert [one.answer().status for one in asking] == [200, 200, 200]
+
+
+def test_people_are_told_where_their_settings_say_so(tmp_path: Path, server: Upstream) -> None:
+    server.script = lambda seen: plain(b"ok")
+    root = server.url.removesuffix("/v1")
+    file = f'[[alerts]]\nkind = "webhook"\nurl = "{root}/hook"\non = ["session.paused", "session.resumed"]\n'
+    with Proxy(tmp_path, server.url, file=file) as proxy:
+        proxy.control.post("/api/sessions/s/runs", {"run": "r1", "replaces": None, "supervisor_pid": None})
+        proxy.control.post("/api/sessions/s/pause", {"reason": "looking"})
+        server.wait_calls(1)
+        resume(proxy)
+        server.wait_calls(2)
+    told = [seen.json() for seen in server.requests]
+    assert [(one["type"], one["data"]["by"]) for one in told] == [  # type: ignore[index, call-overload]
+        ("session.paused", "admin"), ("session.resumed", "admin")
+    ]  # fmt: skip
+    assert told[0]["data"]["reason"] == "looking"  # type: ignore[index, call-overload]

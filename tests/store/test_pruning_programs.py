@@ -25,6 +25,7 @@ from agentstate.store.pruning_reader import garbage_blobs, garbage_nodes
 from agentstate.store.reader import Reader
 from agentstate.store.rows import NewApproval
 from agentstate.store.stats_reader import Span
+from agentstate.store.steering import NewRevision, RevisedCall
 from tests.store.kit import Book, opened, parse
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class Life:
         self.pinned = False
         self.pending: list[str] = []
         self.source: Life | None = None
+        self.edits: list[tuple[int, int, bytes]] = []  # branch, step, the answer as edited
 
 
 class Programs(RuleBasedStateMachine):
@@ -124,16 +126,28 @@ class Programs(RuleBasedStateMachine):
             return
         source = data.draw(st.sampled_from(list(self.lives.values())))
         number = data.draw(st.integers(0, source.book.session.steps))
+        row = source.book.session
+        self.do(self.journal.fork(row, row.head, number, key, "bob"))
         fork = self.do(self.life(key))
-        head, steps = source.book.session.head, number
-
-        def shares(conn: Any) -> None:
-            conn.execute("update branch set parent = ?, upto = ? where session = ?", (head, steps, fork.id))
-            conn.execute("update session set steps = ?, clock = 1000 where id = ?", (steps, fork.id))
-
-        self.do(self.journal._write("open_session", shares, durable=False))
-        self.journal._counters.forget()
         fork.source = source
+
+    @precondition(lambda self: any(life.told for life in self.lives.values()))
+    @rule(data=st.data(), body=ANSWERS)
+    def an_answer_is_edited(self, data: st.DataObject, body: bytes) -> None:
+        """One of the session's own, or of those that it shares with the one it was forked from."""
+        life = data.draw(st.sampled_from([life for life in self.lives.values() if life.told]))
+        for by in [life, *(other for other in self.lives.values() if other.source is life)]:
+            shown = self.journal.read.shown(by.book.session)
+            numbers = [number for number in life.told if self.journal.read.step_on(shown, number) is not None]
+            if not numbers:
+                continue
+            number = data.draw(st.sampled_from(numbers))
+            step = self.journal.read.step_on(shown, number)
+            edited = b'{"edited":' + body + b"}"
+            call = RevisedCall(0, 0, "c", "t", body * 2, b"d")
+            row = by.book.session
+            new = NewRevision(step, number, row.head, edited, "{}", "", (call,))
+            by.edits.append((self.do(self.journal.edit(row, new, "bob")), step, edited))
 
     @precondition(lambda self: any(life.source for life in self.lives.values()))
     @rule(data=st.data())
@@ -262,11 +276,14 @@ class Programs(RuleBasedStateMachine):
                 step = self.journal.read.step_by_number(life.id, number)
                 assert self.journal.read.request(step)[3] == request
                 assert self.journal.read.received(step).body == answer
+            for branch, step, edited in life.edits:
+                [row] = [row for row in self.journal.read.revisions_of(step) if row.branch == branch]
+                assert self.journal.read.blob(row.body) == edited
 
     @invariant()
     def the_journal_is_sound(self) -> None:
         assert self.reading(lambda reader: list(doctor.examine(reader, parse))) == []
 
 
-Programs.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+Programs.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
 TestPrograms = Programs.TestCase

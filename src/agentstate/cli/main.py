@@ -186,6 +186,7 @@ def _add_commands() -> None:
         app.command(keep.__name__, rich_help_panel=KEEP)(keep)
     for act in (comparing.pause, comparing.resume):
         app.command(act.__name__, rich_help_panel=DECIDE)(act)
+    app.command("try", rich_help_panel=DECIDE)(comparing.attempt)
     for verb in (steering.rollback, steering.fork, steering.branches):
         app.command(verb.__name__, rich_help_panel=STEER)(verb)
     app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)

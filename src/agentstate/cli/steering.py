@@ -141,14 +141,14 @@ def branches(session: Session, as_json: Json = False, url: Url = None, config: C
     if as_json:
         _json(found)
         return
-    table = Table("branch", "why", "of", "shares steps below", "own steps", "made", "by", box=None, pad_edge=False)
+    table = Table("branch", "why", "of", "below", "steps", "made", "by", "", box=None, pad_edge=False)
     for row in found:
-        mark = " (goes on here)" if row["head"] else ("" if row["shown"] else " (superseded)")
+        mark = "goes on here" if row["head"] else ("" if row["shown"] else "superseded")
         of = "" if row["parent"] is None else str(row["parent"])
         foreign = "" if row["session"] == session else f" of {row['session']}"
         table.add_row(
-            f"{row['id']}{mark}", row["reason"] + _text(foreign), of, "" if row["upto"] is None else str(row["upto"]),
-            str(row["steps"]), row["created_at"][:19], _text(row["made_by"] or ""),
+            str(row["id"]), row["reason"] + _text(foreign), of, "" if row["upto"] is None else str(row["upto"]),
+            str(row["steps"]), row["created_at"][:16], _text(row["made_by"] or ""), mark,
             style="" if row["shown"] else "dim",
         )  # fmt: skip
     Console().print(table)

@@ -87,7 +87,7 @@ class Answering:
         entries = []
         if journal.facts.holds(view.shown, asked.print.key):
             entries = journal.read.entries(view.shown, asked.print.key, run.id, run.siblings)
-            if view.floor or view.barred:
+            if view.floor or view.edits:
                 entries = view.usable(entries)
         seen = self.parts.floating.seen(entries, run.id, asked.session.head, asked.print.key)
         ask = Ask(request.mode, request.retry, request.retry_key, request.hint, asked.call.pure)
@@ -152,6 +152,8 @@ class Answering:
     async def _replay(self, asked: Asked, decision: Replay) -> Answer:
         run, floating = asked.run, self.parts.floating
         edit = self.parts.view(asked.session).edits.get(decision.step)
+        if edit is not None:
+            revised.check_grounds(self.parts, asked.session, edit)
         outcome = Outcome.MEMO if asked.call.pure else Outcome.REPLAY if edit is None else Outcome.EDITED
         hint = asked.request.hint
         commit = self.parts.journal.serve(

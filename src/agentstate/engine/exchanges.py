@@ -66,6 +66,7 @@ class Steps:
             key for key, row in rows.items() if row.session != session.id and self._is_exported(row.session)
         }
         self._last: Exchange | None = None
+        self._chain: tuple[str, list[tuple[bytes, bytes]]] = ("", [])
 
     def _is_exported(self, owner: int) -> bool:
         row = self._reader.session_of(owner)
@@ -147,16 +148,23 @@ class Steps:
         previous = _previous(body)
         if not previous:
             return body
-        chain: list[tuple[bytes, bytes]] = []
+        chain: list[tuple[bytes, bytes]] = []  # newest first
+        last = previous
         while previous and len(chain) < _LONGEST:
+            if previous == self._chain[0]:
+                chain += self._chain[1]
+                break
             held = self._reader.held_shown(self.session.id, previous, self._shared)
             if held is None:
                 raise LeftOut(dataset.HELD_ELSEWHERE)
             answer = self._reader.answer(held.step)
             request = self._reader.request(held.step)[3]
             given = held.given if held.job else self._plain(row, answer.shape, answer.body)
+            if held.step in self._edits:
+                given = self._reader.blob(self._edits[held.step].body)
             chain.append((request, given))
             previous = _previous(request)
+        self._chain = (last, chain)
         try:
             return transcript(chain[::-1], body).body
         except BadRequest as error:

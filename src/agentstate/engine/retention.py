@@ -138,17 +138,26 @@ class Retention:
         """Let go what the rules ask for and nothing keeps. ``superseded_s``: also steps that a rollback left behind so
         long ago; ``vacuum``: give the space back to the file system. Raises ``StoreError``."""
         if dry_run:
-            return await self._foreseen(rules)
+            return await self._foreseen(rules, superseded_s)
         async with self._lock:
             try:
                 return await self._prune(rules, actor, vacuum, superseded_s, by_itself)
             finally:
                 self.working = None
 
-    async def _foreseen(self, rules: Rules) -> Report:
+    async def _foreseen(self, rules: Rules, superseded_s: float | None) -> Report:
         fates, size = await self._fates(rules), await self._reading(Reader.size)
         gone = tuple(fate for fate in fates if fate.goes)
-        return Report(True, gone, _counts(fates), 0, 0, size, size)
+        steps, going = 0, {fate.session.id for fate in gone}
+        if superseded_s is not None:
+            before = clock.now() - superseded_s
+
+            def work(reader: Reader) -> int:
+                sessions = [key for key in reader.old_rollbacks(before) if key not in going]
+                return sum(len(reader.superseded_of(session, before)) for session in sessions)
+
+            steps = await self._reading(work)
+        return Report(True, gone, _counts(fates), steps, 0, size, size)
 
     async def _prune(
         self, rules: Rules, actor: str, vacuum: bool, superseded_s: float | None, by_itself: bool

@@ -26,7 +26,7 @@ from agentstate.store.branches import BranchRow, PointRow, Shown, is_in
 from agentstate.store.effect_reader import EffectRow
 from agentstate.store.reader import Reader
 from agentstate.store.rows import ApprovalRow, Message, SessionRow
-from agentstate.store.steering import NewRevision
+from agentstate.store.steering import LEFT_BEHIND, NewRevision
 
 T = TypeVar("T")
 Verb = Literal["rollback", "fork", "edit"]
@@ -232,7 +232,7 @@ class Steering:
         left = await self._in_thread(lambda reader: editing.left_behind(reader, shown, at, step))
         withdrawn = [row for row in read.asked_about(one for one, _ in left) if row.state is ApprovalState.PENDING]
         revision = NewRevision(
-            at, step, session.head, new.body, new.changed, reason, new.calls, tuple(left),
+            at, step, session.head, session.steps, new.body, new.changed, reason, new.calls, tuple(left),
             tuple(row.id for row in withdrawn),
         )  # fmt: skip
         standing = self._standing(shown, lambda effect: effect.number > step)
@@ -282,9 +282,12 @@ class Steering:
     def _asked_again(self, session: SessionRow, before: Shown, after: Shown) -> dict[str, tuple[Message, ...]]:
         """What is asked once more as its steps are shown again, with who is told of it."""
         again: dict[str, tuple[Message, ...]] = {}
+        was, will = ({row.step for row in self._read.left_behind(shown)} for shown in (before, after))
         for key, branch, number in self._read.withdrawn(session.id):
             row = self._read.approval(key)
-            if row is not None and is_in(after, branch, number) and not is_in(before, branch, number):
+            if row is None or not is_in(after, branch, number) or row.step in will:
+                continue
+            if row.step in was if row.reason == LEFT_BEHIND else not is_in(before, branch, number):
                 again[key] = self._parts.gate.messages(session.key, row)
         return again
 

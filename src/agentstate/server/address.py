@@ -60,6 +60,7 @@ def bare_path(raw: str) -> str:
     return raw[found.end() :] if found else raw
 
 
+_CONTROL = re.compile("%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
 _SLASH = "\0"  # stands in a routed path for a slash that was percent-encoded: no name may have that character
 
 
@@ -67,8 +68,8 @@ def routed(raw: bytes) -> str:
     """A raw path of the control plane, decoded for routing: a slash that was percent-encoded is part of a name, so that
     a session called ``a/reset`` is not taken for the reset of ``a``. Raises ``BadRequest``."""
     text = raw.decode("latin-1")
-    if "%00" in text:
-        raise BadRequest("an address with a zero character leads nowhere")
+    if _CONTROL.search(text):
+        raise BadRequest("an address with control characters leads nowhere")
     return unquote(re.sub("%2f", "%00", text, flags=re.IGNORECASE))
 
 

@@ -6,6 +6,7 @@ measured asks for none where the settings say so); errors have codes and no trac
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -24,7 +25,6 @@ from agentstate.engine.sessions import Sessions, found, summary
 from agentstate.errors import AgentStateError, BadRequest, MethodNotAllowed, NotFound
 from agentstate.server import (
     api_alerts,
-    api_comparing,
     api_events,
     api_openapi,
     api_retention,
@@ -34,6 +34,7 @@ from agentstate.server import (
     api_steps,
 )  # fmt: skip
 from agentstate.server.api_approvals import ApprovalRoutes
+from agentstate.server.api_comparing import ComparingRoutes
 from agentstate.server.api_exports import ExportRoutes
 from agentstate.server.api_steering import SteeringRoutes
 from agentstate.server.approve_page import ApprovePage
@@ -86,7 +87,7 @@ class Api:
                 *SteeringRoutes(self._parts, guard).routes,
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),
                 *api_steps.routes(guard),
-                *api_comparing.routes(self._parts, guard),
+                *ComparingRoutes(self._parts, guard).routes,
                 Route(at + "/runs", guard(self._begin_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}/end", guard(self._end_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}", guard(self._run), methods=["GET"]),
@@ -126,12 +127,19 @@ class Api:
         after = request.query_params.get("after", "")
         asked = wanted(**{name: request.query_params.get(name, "") for name in FILTERS})
 
-        def work(reader: Reader) -> tuple[list[dict[str, Any]], bool]:
-            rows = self._overview.rows(reader, asked, limit + 1, found(reader, after) if after else None)
-            return [session_view(reader, listed.row) for listed in rows[:limit]], len(rows) > limit
+        at = request.query_params.get("at", "")
 
-        found_page, more = await self._guard.reading(work)
-        return json_answer(found_page, headers=next_page(request, found_page[-1]["id"], limit) if more else None)
+        def work(reader: Reader) -> tuple[list[dict[str, Any]], dict[str, str] | None]:
+            last = found(reader, after) if after else None
+            if last is not None and at:  # where it stood when its page was read: it may have changed meanwhile
+                last = replace(last, updated_at=stood(at))
+            rows = self._overview.rows(reader, asked, limit + 1, last)
+            views = [session_view(reader, listed.row) for listed in rows[:limit]]
+            end = rows[limit - 1].row if len(rows) > limit else None
+            return views, None if end is None else next_page(request, end.key, limit, at=repr(end.updated_at))
+
+        views, more = await self._guard.reading(work)
+        return json_answer(views, headers=more)
 
     async def _detail(self, request: Request) -> Response:
         key = request.path_params["id"]
@@ -200,6 +208,17 @@ class Api:
     async def _run(self, request: Request) -> Response:
         row = self._sessions.run(request.path_params["id"], request.path_params["run"])
         return json_answer(run_view(summary(self._parts.journal.read, row)))
+
+
+def stood(at: str) -> float:
+    """When the last session of a page had changed, as the link to the next one says it: seconds since the epoch."""
+    try:
+        seconds = float(at)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e15:
+        raise BadRequest("at comes with the link to the next page; follow that, or leave at out")
+    return seconds
 
 
 async def _refused(request: Request, error: Exception) -> Response:

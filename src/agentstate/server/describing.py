@@ -128,11 +128,13 @@ def _of(kind: str, meaning: str, more: Mapping[str, Any]) -> Schema:
 # --- parameters ---
 
 
-def query(name: str, schema: Schema, example: Any = None, many_times: bool = False) -> Schema:
+def query(name: str, schema: Schema, example: Any = None, many_times: bool = False, required: bool = False) -> Schema:
     """A parameter of the query. ``many_times``: it may be given several times."""
     told = dict(schema)
     meaning = told.pop("description", "")
     found: Schema = {"name": name, "in": "query", "description": meaning, "schema": told}
+    if required:
+        found["required"] = True
     if many_times:
         found |= {"schema": {"type": "array", "items": told}, "explode": True}
     return found if example is None else {**found, "example": example}

@@ -1,4 +1,4 @@
-"""Owns the description of the routes that pause and compare sessions. Must not serve them.
+"""Owns the description of the routes that pause and compare sessions, and try steps. Must not serve them.
 
 Invariant: as for ``describing``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from agentstate.core.approval import Role
 from agentstate.core.comparing import Kind
-from agentstate.errors import Conflict, NotFound
+from agentstate.errors import BudgetExceeded, Conflict, NotFound, Unprocessable
 from agentstate.server.describing import (
     Operation,
     Schema,
@@ -88,17 +88,26 @@ COMPARISON = record(
     },
     "Two sides, step by step.",
 )
-PAIR_DIFF = record(
+_IN_FULL: dict[str, Schema] = {
+    **_PAIR,
+    "request": _FIELDS,
+    "answer": _FIELDS,
+    "released": maybe(_FIELDS),
+    "left_text": text("The text that the agent was given."),
+    "right_text": text("The text that the agent was given."),
+}
+PAIR_DIFF = record(_IN_FULL, "One pair, field by field.")
+_TRIAL = record(
     {
-        **_PAIR,
-        "request": _FIELDS,
-        "answer": _FIELDS,
-        "released": maybe(_FIELDS),
-        "left_text": text("The text that the agent was given."),
-        "right_text": text("The text that the agent was given."),
-    },
-    "One pair, field by field.",
+        "session": text("Where it is kept."),
+        "step_number": whole(),
+        "provider": text(),
+        "model": text(),
+        "lost": many(text(), "What could not be carried over into its wire format."),
+        "error": maybe(text("Why there is no answer.")),
+    }
 )
+TRIED = record({"trial": _TRIAL, "note": text(), **_IN_FULL}, "The recorded step (left) and its trial (right).")
 
 _ANSWER: Schema = {"anyOf": [COMPARISON, PAIR_DIFF]}
 _QUERY = (
@@ -112,15 +121,15 @@ OPERATIONS = (
     Operation(
         "GET", "/api/diff", "Compares two sessions, runs or branches.", _ANSWER, tag="sessions",
         query=(
-            query("a", text("SESSION, SESSION#RUN or SESSION@BRANCH.")),
-            query("b", text("SESSION, SESSION#RUN or SESSION@BRANCH.")),
+            query("a", text("SESSION, SESSION#RUN or SESSION@BRANCH."), required=True),
+            query("b", text("SESSION, SESSION#RUN or SESSION@BRANCH."), required=True),
             *_QUERY,
         ),
         errors=(NotFound,), paged=True,
     ),
     Operation(
         "GET", _AT + "/diff", "Compares a session, or a run or branch of it, with another one.", _ANSWER,
-        tag="sessions", query=(query("with", text("SESSION, SESSION#RUN or SESSION@BRANCH.")), *_QUERY),
+        tag="sessions", query=(query("with", text("SESSION, SESSION#RUN or SESSION@BRANCH."), required=True), *_QUERY),
         errors=(NotFound,), paged=True,
     ),
     Operation(
@@ -131,5 +140,11 @@ OPERATIONS = (
     Operation(
         "POST", _AT + "/resume", "Lets a paused session go on; requests that wait are judged anew.", _SHOWN, Role.ADMIN,
         "sessions", errors=(NotFound, Conflict),
+    ),
+    Operation(
+        "POST", _AT + "/steps/{number}/try", "Asks another model what a recorded step asked.", TRIED, Role.ADMIN,
+        "sessions", body=record({"model": text("A model, or `provider/model` of the settings.")}),
+        example={"model": "gpt-4o"}, errors=(NotFound, BudgetExceeded, Unprocessable),
+        more="The header `x-provider-key` gives the provider a key for this call alone.",
     ),
 )  # fmt: skip

@@ -67,7 +67,7 @@ OPERATIONS = (
                         "keep_labels": many(text()),
                         "by_label": many(record({"label": text(), "days": maybe(number())})),
                         "superseded_days": maybe(number()),
-                        "every_h": number("How often they are applied; 0: never."),
+                        "every_h": number("Hours between two looks at them."),
                     }
                 ),
                 "size": _SIZE,

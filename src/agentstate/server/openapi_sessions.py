@@ -34,6 +34,7 @@ OPERATIONS = (
         "GET", "/api/sessions", "Lists the sessions, latest change first.", many(ref("Session")), tag="sessions",
         query=(
             limit(1000, 100), after("The id"),
+            query("at", text("Comes with the link to the next page.")),
             query("q", text("Only those with this text in id, label or model.")),
             query("state", text(f"Only those at work so, divided by commas: {', '.join(SESSION_STATES)}."), "held"),
             query("status", text("Only sessions of this status."), "RUNNING"),

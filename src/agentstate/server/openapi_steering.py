@@ -131,7 +131,7 @@ OPERATIONS = (
         ),
         tag="steering",
         query=(
-            query("verb", text(f"One of {', '.join(VERBS)}."), "rollback"),
+            query("verb", options(VERBS), "rollback", required=True),
             query("step_number", whole(minimum=-1)),
             query("branch", whole(minimum=-1)),
         ),

@@ -78,7 +78,8 @@ class Guard:
         def run() -> T:
             reader = Reader(self._parts.journal.path, self._parts.settings.store.busy_s)
             try:
-                return work(reader)
+                with reader.snapshot():
+                    return work(reader)
             finally:
                 reader.close()
 
@@ -154,11 +155,12 @@ def flag(request: Request, name: str, default: bool) -> bool:
     return value == "true"
 
 
-def next_page(request: Request, after: str, limit: int) -> dict[str, str]:
-    """The header that leads to the next page: the same address, as it came."""
-    kept = [(name, value) for name, value in request.query_params.multi_items() if name not in ("after", "limit")]
+def next_page(request: Request, after: str, limit: int, **more: str) -> dict[str, str]:
+    """The header that leads to the next page: the same address, as it came. ``more``: what else says where."""
+    set_ = {"limit": str(limit), "after": after, **more}
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name not in set_]
     path = request.scope["raw_path"].decode("latin-1")
-    return {"link": f'<{path}?{urlencode([*kept, ("limit", limit), ("after", after)])}>; rel="next"'}
+    return {"link": f'<{path}?{urlencode([*kept, *set_.items()])}>; rel="next"'}
 
 
 def page(request: Request, views: list[dict[str, Any]], limit: int, cursor: str) -> Response:

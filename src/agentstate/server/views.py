@@ -19,7 +19,7 @@ from agentstate.engine.sessions import RunSummary, summary
 from agentstate.errors import AgentStateError
 from agentstate.store.branches import BranchRow, RevisionRow
 from agentstate.store.detours import AttemptRow
-from agentstate.store.ratings import RatingRow
+from agentstate.store.rating_reader import RatingRow
 from agentstate.store.reader import Reader
 from agentstate.store.rows import AnswerRow, ApprovalRow, InvocationRow, OutboxRow, SessionRow, StepRow
 

@@ -78,6 +78,13 @@ class JournalReader:
             for row in self._all("effect_names", {"steps": json.dumps(list(steps))})
         }
 
+    def fork_points(self, session: int) -> dict[int, list[str]]:
+        """The sessions that were forked from this one, by the number of the step before which they begin."""
+        found: dict[int, list[str]] = {}
+        for key, number in self._all("fork_points", {"session": session}):
+            found.setdefault(number, []).append(key)
+        return found
+
     def pending_in(self, session: int) -> list[tuple[str, int, str]]:
         """(id, step, tool) of each approval of a session that waits."""
         return [(row[0], row[1], row[2]) for row in self._all("pending_in", (session,))]

@@ -14,14 +14,13 @@ from typing import NamedTuple, TypeVar
 
 from agentstate import clock
 from agentstate.core import retention
-from agentstate.core.branching import Branch
 from agentstate.core.retention import Stands, Why
 from agentstate.errors import NotFound
 from agentstate.store import changes, decisions, pruned, references
 from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
-from agentstate.store.pruning_reader import stands
+from agentstate.store.pruning_reader import stands, superseded
 from agentstate.store.reader import Reader
 from agentstate.store.sqlite import named
 from agentstate.store.writer import Writer
@@ -150,14 +149,8 @@ class Pruning:
         may ask what they did."""
 
         def work(conn: sqlite3.Connection) -> int:
-            row = conn.execute("select head from session where id = ?", (session,)).fetchone()
-            if row is None or conn.execute("select 1 from pin where session = ?", (session,)).fetchone():
-                return 0
             branches = {key: found.branch for key, found in self.read.branches_with(conn, session).items()}
-            forks = [Branch(*found) for found in conn.execute(_SQL["forks_at"], {"session": session})]
-            lines = retention.shown_by(branches, row[0], forks)
-            steps = conn.execute(_SQL["off_steps"], {"session": session, "before": before}).fetchall()
-            found = retention.superseded(steps, lines)[:most]
+            found = superseded(conn, session, branches, before)[:most]
             if found:
                 _note_garbage(conn)
                 changed(conn, changes.SESSION, session, state="pruned")

@@ -10,14 +10,16 @@ import contextlib
 import json
 import sqlite3
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentstate import clock
-from agentstate.core import budget
+from agentstate.core import budget, retention
+from agentstate.core.branching import Branch
 from agentstate.core.retention import Stands
 from agentstate.store import references
+from agentstate.store.branches import BranchReader
 from agentstate.store.sqlite import connect, errors, named, size_of
 
 _SQL = named("prune.sql")
@@ -51,11 +53,22 @@ class Left(NamedTuple):
     garbage: bool
 
 
-class PruningReader:
+class PruningReader(BranchReader):
     """What ``Reader`` gives its parts."""
 
     path: Path
     _conn: Any
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Everything that is asked within shows the journal as it was at one moment, whatever is deleted meanwhile.
+        Keep it short: the write-ahead log cannot begin anew until it ends."""
+        with errors(self.path):
+            self._conn.execute("begin")
+        try:
+            yield
+        finally:
+            self._conn.execute("rollback")
 
     def standing(self, in_use: frozenset[int] = frozenset()) -> list[Stands]:
         """How all sessions stand. ``in_use``: those that the serving process knows to be."""
@@ -114,6 +127,12 @@ class PruningReader:
         with errors(self.path):
             return [row[0] for row in self._conn.execute(_SQL["old_rollbacks"], {"before": before})]
 
+    def superseded_of(self, session: int, before: float) -> list[int]:
+        """The steps of a session that may go as superseded."""
+        branches = {key: found.branch for key, found in self.branches(session).items()}
+        with errors(self.path):
+            return superseded(self._conn, session, branches, before)
+
     def size(self) -> Size:
         with errors(self.path):
             page, free, pages = (
@@ -146,6 +165,17 @@ def stands(conn: sqlite3.Connection, session: int) -> Stands | None:
         session, key, status, steps, created_at, max(updated_at, served or 0.0), tuple(json.loads(labels)), pins > 0,
         pending, doubts, messages, raised > 0,
     )  # fmt: skip
+
+
+def superseded(conn: sqlite3.Connection, session: int, branches: Mapping[int, Branch], before: float) -> list[int]:
+    """The steps of a session that neither its head nor a fork shows, that ended before that time, and of which nobody
+    may ask what they did; of a pinned session none. ``branches``: its own, and those that it goes on from."""
+    row = conn.execute("select head from session where id = ?", (session,)).fetchone()
+    if row is None or conn.execute("select 1 from pin where session = ?", (session,)).fetchone():
+        return []
+    forks = [Branch(*found) for found in conn.execute(_SQL["forks_at"], {"session": session})]
+    steps = conn.execute(_SQL["off_steps"], {"session": session, "before": before}).fetchall()
+    return retention.superseded(steps, retention.shown_by(branches, row[0], forks))
 
 
 @contextlib.contextmanager

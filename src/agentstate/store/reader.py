@@ -28,7 +28,7 @@ from agentstate.store.journal_reader import JournalReader
 from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.overview_reader import OverviewReader
 from agentstate.store.pruning_reader import PruningReader
-from agentstate.store.ratings import RatingReader
+from agentstate.store.rating_reader import RatingReader
 from agentstate.store.rows import AnswerRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
 from agentstate.store.standing_reader import StandingReader

@@ -641,9 +641,16 @@ select id, job from held where step = ?;
 -- name: names_of_runs
 select distinct r.id, r.name from run r where r.id in (select value from json_each(:runs));
 
+-- name: revised_calls
+select c.choice, c.place, c.call_id, c.name, b.codec, b.size, b.data from revised_call c join blob b on b.id = c.arguments
+where c.branch = ? and c.step = ? order by c.choice, c.place;
+
+-- name: was_given_edited
+select 1 from served where step = ? and outcome = 'edited' and at >= ? limit 1;
+
 -- name: withdrawn_in
 select a.id, s.branch, s.number from approval a join step s on s.id = a.step left join release r on r.step = s.id
-where a.session = ? and a.state = 'expired' and a.reason = 'the step was rolled back' and (r.mode = 'held' or s.state = 'held');
+where a.session = ? and a.state = 'expired' and a.reason in ('the step was rolled back', 'the answer that it goes on from was edited') and (r.mode = 'held' or s.state = 'held');
 
 -- name: calls_of
 select choice, place, call_id, name from call where step = ? order by choice, place;
@@ -715,3 +722,15 @@ select id, step, tool from approval where session = ? and state = 'pending' orde
 -- name: models_in
 select distinct coalesce(nullif(a.model, ''), s.model) from step s join attempt a on a.step = s.id and a.n = s.attempts
 where s.session = :session and s.kind <> 'tool' limit :limit;
+
+-- name: fork_points
+select distinct k.key, b.upto from branch p join branch b on b.parent = p.id join session k on k.id = b.session
+where p.session = :session and b.session <> :session order by b.upto, k.key;
+
+-- name: revised_calls
+select c.choice, c.place, c.call_id, c.name, b.codec, b.size, b.data from revised_call c join blob b on b.id = c.arguments
+where c.branch = ? and c.step = ? order by c.choice, c.place;
+
+-- name: was_given_edited
+select 1 from served where step = ? and outcome = 'edited' and at >= ? limit 1;
+
