@@ -44,7 +44,7 @@ class Steps:
 
     def __init__(self, reader: Reader, session: SessionRow, filters: Filters, lost: Counter[str]) -> None:
         """``lost``: counts what of the exchanges is left out though the lines stay. Raises ``NotFound`` for a branch
-        that there is not, ``LeftOut`` where the session was deleted meanwhile."""
+        that there is not, ``LeftOut`` where the session was deleted meanwhile, or is a trial and not asked for."""
         self.session = session
         self._reader = reader
         self._filters = filters
@@ -52,6 +52,8 @@ class Steps:
         self._ratings = reader.ratings(session.id)
         self._labels = reader.step_labels(session.id)
         self._session_labels = reader.labels(session.id)
+        if dataset.TRIAL_LABEL in self._session_labels and not self._asks_for_trials(session):
+            raise LeftOut(dataset.TRIED)
         self._runs: dict[int, str] = {}
         rows = reader.branches(session.id)
         head = session.head if filters.branch is None else filters.branch
@@ -70,6 +72,9 @@ class Steps:
         }
         self._last: Exchange | None = None
         self._chain: tuple[str, list[tuple[bytes, bytes]]] = ("", [])
+
+    def _asks_for_trials(self, session: SessionRow) -> bool:
+        return session.key in self._filters.sessions or dataset.TRIAL_LABEL in self._filters.labels
 
     def _is_exported(self, owner: int) -> bool:
         row = self._reader.session_of(owner)
