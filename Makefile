@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 CLIENTS := .venv-clients
 DATASETS := .venv-datasets
 
-.PHONY: help demo test test-clients test-datasets client-table check fmt bench setup lock clean
+.PHONY: help demo test test-clients test-datasets client-table check fmt bench screenshots setup lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -73,6 +73,9 @@ fmt: $(STAMP)  ## format and sort imports
 
 bench: $(STAMP)  ## added latency, replay, streaming, bytes stored: ratios from one interleaved run
 	$(BIN)/python -m bench
+
+screenshots: $(STAMP)  ## the pictures in docs/images, taken anew (needs chromium)
+	$(BIN)/python -m scripts.screenshots
 
 lock:  ## renew the pinned, hashed requirements from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \

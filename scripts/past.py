@@ -25,16 +25,16 @@ from agentstate.store.rows import Begun, Ending, NewRunRow, NewStep, RunRow, Ses
 DAY = 86_400.0
 # USD for a million tokens of input and output; provider; how long it takes, seconds.
 MODELS = {
-    "gpt-4o-mini": (0.15, 0.60, "openai", 1.1),
-    "gpt-4o": (2.50, 10.0, "openai", 2.4),
+    "gpt-5.4-mini": (0.25, 2.0, "openai", 1.1),
+    "gpt-5.4": (1.75, 14.0, "openai", 2.4),
     "claude-sonnet-5-5": (3.0, 15.0, "anthropic", 3.1),
     "llama3.3:70b": (None, None, "ollama", 5.2),
 }
 KINDS = {
-    "nightly-report": ("gpt-4o", ("night", "finance"), 12),
-    "invoice": ("gpt-4o-mini", ("billing", "prod"), 8),
+    "nightly": ("gpt-5.4", ("night", "finance"), 12),
+    "invoice": ("gpt-5.4-mini", ("billing", "prod"), 8),
     "research": ("claude-sonnet-5-5", ("research",), 16),
-    "triage": ("gpt-4o-mini", ("support", "prod"), 6),
+    "triage": ("gpt-5.4-mini", ("support", "prod"), 6),
     "draft": ("llama3.3:70b", ("research",), 5),
 }
 TOOLS = ("search_invoices", "read_ledger", "create_ticket", "send_email", "refund_payment")

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-DOWN = "gpt-5.2-large"  # a model that has no room today
+DOWN = "gpt-6-sol"  # a model that has no room today
 
 Said = tuple[str, Sequence[tuple[str, dict[str, Any]]]]
 """A text and tool calls, each a name and arguments."""
+Says = Callable[[list[dict[str, Any]]], Said]
+"""What is said to messages."""
 
 
-def answer(body: dict[str, Any], says: Callable[[str, int], Said]) -> tuple[int, dict[str, Any]]:
-    """(status, body) of an answer to a chat request. ``says``: what is said to the last user message, after so many
-    messages."""
+def answer(body: dict[str, Any], says: Says) -> tuple[int, dict[str, Any]]:
+    """(status, body) of an answer to a chat request."""
     if body.get("model") == DOWN:
         return 503, {"error": {"message": "The model is overloaded, try again later.", "type": "server_error"}}
     messages = body.get("messages", [])
-    asked: dict[str, Any] = next((one for one in reversed(messages) if one.get("role") == "user"), {})
-    text, calls = says(str(asked.get("content", "")), len(messages))
+    text, calls = says(messages)
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     if calls:
         message["tool_calls"] = [
@@ -45,13 +46,14 @@ def answer(body: dict[str, Any], says: Callable[[str, int], Said]) -> tuple[int,
 class Provider:
     """``url`` while it stands. Use as a context manager."""
 
-    def __init__(self, says: Callable[[str, int], Said]) -> None:
+    def __init__(self, says: Says) -> None:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
                 length = int(self.headers.get("content-length", "0"))
                 status, body = answer(json.loads(self.rfile.read(length) or b"{}"), says)
+                time.sleep(0.3 + length % 900 / 1000)  # a model takes its time
                 data = json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
@@ -64,6 +66,7 @@ class Provider:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        Handler.wbufsize = -1  # an answer in one piece: its parts would wait for each other
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Provider:

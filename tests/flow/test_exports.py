@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -326,3 +328,9 @@ def test_whoever_leaves_in_the_middle_of_an_export_ends_it(tmp_path: Path) -> No
         assert len(lines(proxy, "/api/export/dataset?dedupe=false")) == 12
         assert proxy.control.get("/healthz")["status"] == "ok" and "Traceback" not in proxy.log
         assert proxy.stop() == 0
+
+
+def test_a_start_of_the_server_does_not_wait_for_what_only_exports_need() -> None:
+    code = "import agentstate.server.api, sys; print([name for name in sys.modules if 'dataset' in name])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

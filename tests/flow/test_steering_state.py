@@ -180,6 +180,22 @@ def test_fork_never_writes_into_a_conversation_and_does_not_read_what_its_source
     assert provider.bodies[4]["conversation"] == CONVERSATION
 
 
+def test_fork_at_the_end_of_a_conversation_does_not_write_into_it_either(
+    proxy: Proxy, provider: Provider, session: str
+) -> None:
+    """Nothing in it is another than what the fork was given: it is its source's all the same."""
+    provider.answers = [(text, ()) for text in ("One.", "Fork's two.", "Two.")]
+    here = {"conversation": CONVERSATION}
+    one = ask(proxy, session, [WIRE.user("1")], **here)
+    name = post(proxy, session, "fork", step_number=1)["session"]["id"]
+    ask(proxy, name, [WIRE.user("1")], **here)
+    ask(proxy, name, [WIRE.user("other 2")], **here)
+    assert "conversation" not in provider.bodies[1]
+    assert bare(provider.read[1]) == bare([WIRE.user("1"), *one.json()["output"], WIRE.user("other 2")])
+    ask(proxy, session, [WIRE.user("2")], **here)
+    assert bare(provider.read[2]) == bare([WIRE.user("1"), *one.json()["output"], WIRE.user("2")])
+
+
 def test_edited_answer_is_not_looked_up_as_its_provider_keeps_it(
     proxy: Proxy, provider: Provider, session: str
 ) -> None:

@@ -160,6 +160,8 @@ class Steps:
             answer = self._reader.answer(held.step)
             request = self._reader.request(held.step)[3]
             given = held.given if held.job else self._plain(row, answer.shape, answer.body)
+            if held.step in self._edits:
+                given = self._reader.blob(self._edits[held.step].body)
             chain.append((request, given))
             previous = _previous(request)
         self._chain = (last, chain)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from agentstate.core.usage import Tokens
 from agentstate.engine.sessions import found
 from agentstate.errors import BadRequest
 from agentstate.store.reader import Reader
@@ -48,8 +49,28 @@ def stats(reader: Reader, by: str = "day", since: str = "", until: str = "", ses
     if session:
         found(reader, session)
     span = Span(_day(since, "since"), _day(until, "until", 1) if until else UNTIL_EVER, session)
+    rows = _rows(reader.sent(by, span), reader.spared(by, span))
+    if by != "label":
+        return Stats(by, _sum(rows), rows)
     [total] = _rows(reader.sent("", span), reader.spared("", span)) or (Row("", Sent(), Spared()),)
-    return Stats(by, total, _rows(reader.sent(by, span), reader.spared(by, span)))
+    return Stats(by, total, rows)
+
+
+def _sum(rows: Sequence[Row]) -> Row:
+    """Of rows that have nothing in common: to ask the journal once more would take as long as all of them."""
+    sent, spared = [row.sent for row in rows], [row.spared for row in rows]
+    tokens = Tokens(*(sum(counts) for counts in zip(*(one.tokens for one in sent), strict=True))) if rows else Tokens()
+    return Row(
+        "",
+        Sent(
+            sum(one.calls for one in sent), sum(one.failed for one in sent), tokens, sum(one.uncounted for one in sent),
+            sum((one.cost for one in sent), 0.0), sum(one.unpriced for one in sent),
+        ),
+        Spared(
+            sum(one.replays for one in spared), sum((one.saved for one in spared), 0.0),
+            sum(one.unpriced for one in spared),
+        ),
+    )  # fmt: skip
 
 
 def _rows(sent: Mapping[str, Sent], spared: Mapping[str, Spared]) -> tuple[Row, ...]:

@@ -19,7 +19,7 @@ from agentstate.dashboard.frame import ROOT, Crumb
 from agentstate.dashboard.settings_page import PersonDialog, TrialFigures
 from agentstate.engine.approvers import Approvers
 from agentstate.engine.policies import Policies
-from agentstate.engine.rehearsal import LAST, rehearsed_last
+from agentstate.engine.rehearsal import LAST, judged, last_proposals
 from agentstate.errors import BadRequest, NotFound, SettingsError
 from agentstate.server.dashboard_pages import HEADERS, Done, Form, Pages, Shown, path_value
 from agentstate.server.logins import Visit
@@ -82,8 +82,8 @@ class _Settings:
             raise BadRequest(error.message) from error
 
         def work(reader: Reader) -> Any:
-            new = rehearsed_last(reader, tried, LAST)
-            found = settings_page.tried_of(new, rehearsed_last(reader, self._parts.gate.policies, LAST, 0))
+            calls = last_proposals(reader, LAST)
+            found = settings_page.tried_of(judged(calls, tried), judged(calls, self._parts.gate.policies, 0))
             return settings_page.policies_page(self._given, LAST, text, found)
 
         return await self._read("settings_policies.html", "Policies", work)

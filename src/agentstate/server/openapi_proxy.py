@@ -162,8 +162,9 @@ OPERATIONS = (
             query("since", text("The first day that counts (UTC).", format="date")),
             query("until", text("The last one.", format="date")),
             query("session", text("Only this session.")),
+            query("format", text("json, or csv: the rows as a table for spreadsheets."), "json"),
         ),
-        errors=(NotFound,),
+        errors=(NotFound,), more="As text/csv where the format is csv.",
     ),
     Operation("GET", "/api/providers", "Shows how providers and routes stand.", _PROVIDERS, tag="proxy"),
     Operation(

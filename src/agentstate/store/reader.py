@@ -34,6 +34,7 @@ from agentstate.store.sqlite import connect, errors, mapped, named
 from agentstate.store.standing_reader import StandingReader
 from agentstate.store.stats_reader import StatsReader
 
+_SQL = named("read.sql") | named("pages.sql")
 Lineage = Sequence[tuple[int, int]]
 
 
@@ -51,7 +52,7 @@ class Reader(
         self, path: Path, busy_s: float = 5.0, lent: Callable[[], sqlite3.Connection | None] = lambda: None
     ) -> None:
         self.path = path
-        self.sql = named("read.sql")
+        self.sql = _SQL
         self._conn = connect(path, busy_s, write=False)
         self._lent = lent
         self._decompressor = zstandard.ZstdDecompressor()
