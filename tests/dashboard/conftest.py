@@ -45,9 +45,10 @@ def person(story: Story, name: str, role: str) -> Web:
     return Web(story.proxy.url).log_in(token)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, one for all tests."""
+    """Chromium, one for a module: while it is there an event loop runs in this thread, and tests of other modules have
+    loops of their own."""
     missing = "" if CHROMIUM else "there is no chromium; name one in AGENTSTATE_CHROMIUM"
     try:
         from playwright.sync_api import sync_playwright

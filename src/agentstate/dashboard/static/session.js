@@ -277,7 +277,7 @@ if (grid) {
   ready(grid);
   const first = grid.querySelector("[aria-selected=true]") ?? shown()[0];
   if (first) rove(first);
-  grid.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "center" });
+  grid.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
   if (filtered.get("from") === null && filtered.get("step") === null && Number(grid.getAttribute("aria-rowcount")) > 200) {
     scrollTo(0, document.body.scrollHeight); // the newest steps are what one comes for
   }
