@@ -81,8 +81,8 @@ def _edit(preview: Preview) -> tuple[list[str], str, bool]:
     gone = preview.superseded
     if gone:
         goes, are = ("goes", "it is") if len(gone) == 1 else ("go", "they are")
-        sentences.append(f"{_steps(gone)} ({_counted(gone)}{_money(preview)}) {goes} on from the old answer: {are} left "
-                         "behind, not deleted, and asked anew where the agent comes there.")  # fmt: skip
+        sentences.append(f"{_steps(gone)} ({_counted(gone)}{_money(preview)}) {goes} on from the old answer: {are} "
+                         "left behind, not deleted, and asked anew where the agent comes there.")  # fmt: skip
     else:
         sentences.append("No recorded step goes on from it.")
     sentences.append(f"{_answers(preview.replays)} still {'replays' if preview.replays == 1 else 'replay'}.")
