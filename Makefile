@@ -6,8 +6,9 @@ STAMP := $(VENV)/.ready
 PYTEST_ARGS ?=
 
 CLIENTS := .venv-clients
+DATASETS := .venv-datasets
 
-.PHONY: help demo test test-clients client-table check fmt bench setup lock clean
+.PHONY: help demo test test-clients test-datasets client-table check fmt bench screenshots setup lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +47,17 @@ test-clients: $(STAMP) $(CLIENTS)/.ready  ## real SDKs, frameworks and coding ag
 	-@$(BIN)/python -m tests.clients.conformance.environment
 	$(BIN)/python -m pytest tests/clients -n auto --dist loadgroup $(PYTEST_ARGS)
 
+$(DATASETS)/.ready: pyproject.toml
+	@echo "setting up $(DATASETS) (once; torch is large) ..."
+	@$(PYTHON) -m venv $(DATASETS)
+	@$(DATASETS)/bin/python -m pip install --quiet --disable-pip-version-check 'datasets>=5,<6' pytest
+	-@$(DATASETS)/bin/python -m pip install --quiet --disable-pip-version-check 'trl>=1.16,<2' jinja2
+	@touch $@
+
+test-datasets: $(STAMP) $(DATASETS)/.ready  ## exports are loaded by datasets and rendered and trained on by TRL
+	$(BIN)/python -m tests.datasets.made $(DATASETS)/made
+	DATASETS_MADE=$(CURDIR)/$(DATASETS)/made $(DATASETS)/bin/python -m pytest -p no:cacheprovider --noconftest tests/datasets
+
 client-table: $(STAMP)  ## every client killed at every point (an hour); writes docs/reference/clients.md
 	@$(BIN)/python -m tests.clients.matrix.environments
 	@if command -v npm >/dev/null 2>&1; then $(BIN)/python -m tests.clients.matrix.node_environments; fi
@@ -61,6 +73,9 @@ fmt: $(STAMP)  ## format and sort imports
 
 bench: $(STAMP)  ## added latency, replay, streaming, bytes stored: ratios from one interleaved run
 	$(BIN)/python -m bench
+
+screenshots: $(STAMP)  ## the pictures in docs/images, taken anew (needs chromium)
+	$(BIN)/python -m scripts.screenshots
 
 lock:  ## renew the pinned, hashed requirements from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \

@@ -87,6 +87,15 @@ class NotFound(AgentStateError):
     retry_after = None
 
 
+class MethodNotAllowed(AgentStateError):
+    """There is something at this address, but not for this method."""
+
+    code = "method_not_allowed"
+    status = 405
+    kind = "invalid_request_error"
+    retry_after = None
+
+
 class Conflict(AgentStateError):
     code = "conflict"
     status = 409

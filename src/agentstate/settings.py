@@ -375,7 +375,7 @@ class RetentionSettings(_Section):
     )
     max_sessions: int | None = Field(None, ge=1, description="So many stay, those that were used last; none: all.")
     max_bytes: int | None = Field(
-        None, ge=MIB, description="The oldest go until the journal's content is no larger than that; none: any size."
+        None, ge=1024, description="The oldest go until the journal's content is no larger than that; none: any size."
     )
     keep_labels: list[str] = Field(
         default_factory=list, description="Patterns of labels whose sessions stay, however old."
@@ -618,6 +618,7 @@ def _parsed(text: str, keys: tuple[str, ...]) -> Any:
         "headers_env",
         "statuses",
         "keep_labels",
+        "redact",
     ):
         return [part.strip() for part in text.split(",") if part.strip()]
     return text

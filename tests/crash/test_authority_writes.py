@@ -22,6 +22,8 @@ BY_PEOPLE = {
     "decide": (1, "approval.decided"),
     "pause_session": (1, "session.paused"),
     "resume_session": (1, "session.resumed"),
+    "rate": (1, "step.rated"),
+    "label_step": (1, "step.labelled"),
 }
 
 
@@ -42,6 +44,8 @@ def test_proxy_killed_at_an_act_of_authority_has_done_it_whole_or_not_at_all(
             "decide": (f"/api/approvals/{key}/action", {"action": "APPROVED"}),
             "pause_session": ("/api/sessions/s/pause", {"reason": "why"}),
             "resume_session": ("/api/sessions/s/resume", {}),
+            "rate": ("/api/sessions/s/steps/0/rating", {"rating": "good"}),
+            "label_step": ("/api/sessions/s/steps/0/labels", {"add": ["example"]}),
         }
         if name == "resume_session":
             proxy.control.post("/api/sessions/s/pause", {})
@@ -63,6 +67,8 @@ def test_proxy_killed_at_an_act_of_authority_has_done_it_whole_or_not_at_all(
                 "add_approver": len(proxy.control.get("/api/approvers")) == 2,
                 "set_labels": proxy.control.get("/api/sessions/s/labels")["labels"] == ["vip"],
                 "decide": as_ann.get(f"/api/approvals/{key}")["status"] == "APPROVED",
+                "rate": proxy.control.steps("s")[0]["rating"] is not None,
+                "label_step": proxy.control.steps("s")[0]["labels"] == ["example"],
             }
             assert seen[name] is done
         assert proxy.stop() == 0

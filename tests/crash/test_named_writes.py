@@ -26,6 +26,7 @@ from tests.crash.test_attempt_writes import OF_ATTEMPTS
 from tests.crash.test_authority_writes import BY_PEOPLE
 from tests.crash.test_budget_writes import OF_BUDGETS
 from tests.crash.test_decisions import WRITES as OF_DECISIONS
+from tests.crash.test_pruning_writes import OF_PRUNING
 from tests.support import chat, crashing_server
 from tests.support.crashing_server import command
 from tests.support.people import decide, pending
@@ -47,6 +48,7 @@ UNDER_LOAD = {
     "report_divergence": 1,
 }
 BY_CONTROL = ("end_run", "set_status", "roll_back")
+STEERING = ("fork", "edit")
 LATE = ("set_owner",)
 OF_JOBS = ("finish_job",)
 OF_DELETIONS = ("delete_job",)
@@ -94,7 +96,7 @@ PROGRAMS: Sequence[tuple[str, str | None, Program]] = [
 
 def test_every_named_write_of_the_journal_is_killed_at() -> None:
     tested = {*UNDER_LOAD, *BY_CONTROL, *LATE, *OF_JOBS, *OF_DELETIONS, *OF_MESSAGES, *OF_DECISIONS, *BY_PEOPLE}
-    tested |= {*OF_TOOLS, *AT_START, *AT_STOP, *OF_ATTEMPTS, *OF_BUDGETS}
+    tested |= {*STEERING, *OF_TOOLS, *AT_START, *AT_STOP, *OF_ATTEMPTS, *OF_BUDGETS, *OF_PRUNING}
     assert crashing_server.written_names() == tested
 
 
@@ -320,6 +322,46 @@ def test_proxy_killed_at_a_write_of_the_control_plane_has_done_it_whole_or_not_a
             assert upstream.calls == (5 if rolled_back else 3)
             assert proxy.stop() == 0
             proxy.doctor()
+
+
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+@pytest.mark.parametrize("name", [*STEERING, "roll_back"])
+def test_proxy_killed_at_a_verb_has_done_it_whole_or_not_at_all_and_loses_no_answer(
+    tmp_path: Path, name: str, when: str
+) -> None:
+    with Upstream() as upstream, Proxy(tmp_path, upstream.url, command=command(name, 1, when)) as proxy:
+        first = [proxy.client.ask("s", f"q{at}", run="a") for at in range(3)]
+        [root] = proxy.control.get("/api/sessions/s/branches")
+        calls = {
+            "fork": ("fork", {"step_number": 2, "name": "other"}),
+            "edit": ("steps/1/edit", {"text": "edited"}),
+            "roll_back": ("rollback", {"branch": root["id"], "step_number": 1}),
+        }
+        verb, body = calls[name]
+        with pytest.raises(OSError, match=r"."):
+            proxy.control.post(f"/api/sessions/s/{verb}", body)
+        assert proxy.wait() == -9
+        proxy.restart(command=CLI)
+        done = when == "after"
+        assert len(proxy.control.get("/api/sessions/s/branches")) == (2 if done and name != "fork" else 1)
+        acts = [one["action"] for one in proxy.control.get("/api/audit")]
+        assert len([act for act in acts if act.startswith(("session.", "step."))]) == int(done)
+        if name == "fork":
+            sessions = [one["id"] for one in proxy.control.get("/api/sessions")]
+            assert ("other" in sessions) is done
+            if done:
+                assert [proxy.client.ask("other", f"q{at}", run="a").body for at in range(2)] == [
+                    answer.body for answer in first[:2]
+                ]
+        outcomes = [proxy.client.ask("s", f"q{at}", run="b").outcome for at in range(3)]
+        expected = {"fork": ["replay"] * 3, "edit": ["replay", "edited", "replay"]}
+        expected["roll_back"] = ["replay", "live", "live"]
+        assert outcomes == (expected[name] if done else ["replay"] * 3)
+        if done and name != "fork":
+            proxy.control.post("/api/sessions/s/rollback", {"branch": root["id"]})
+        assert [proxy.client.ask("s", f"q{at}", run="c").body for at in range(3)] == [one.body for one in first]
+        assert proxy.stop() == 0
+        proxy.doctor()
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -318,3 +318,19 @@ def test_refused_round_stands_before_an_answer_that_is_only_referred_to(
     rest = [*referring(first), WIRE.user("and now?")]
     ask(proxy, session, [*history, *rest])
     assert provider.read[2] == [*provider.read[1], *rest]
+
+
+def test_answer_to_a_refusal_that_was_edited_has_the_round_before_it_for_the_model(
+    proxy: Proxy, provider: Provider, session: str
+) -> None:
+    provider.answers = [("", (MAIL,)), ("I shall phone.", ()), ("Bye.", ())]
+    history = [WIRE.user("write")]
+    held(proxy, session, history, {"action": "REJECTED", "reason": "no"})
+    proxy.control.post(f"/api/sessions/{session}/steps/1/edit", {"text": "I shall write a letter."})
+    given = ask(proxy, session, history, "r2")
+    assert (given.outcome, "letter" in given.body.decode()) == ("edited", True)
+    ask(proxy, session, [*history, *WIRE.said(given.body.strip()), WIRE.user("and now?")], "r2")
+    read = provider.read[2]
+    assert WIRE.called(read) == [("call_a", MAIL.arguments)]
+    assert bare(read[: len(provider.read[1])]) == bare(provider.read[1])
+    assert "letter" in json.dumps(read) and "phone" not in json.dumps(read)

@@ -3,6 +3,7 @@ does is never answered by what followed before it."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from tests.support import chat
 from tests.support.client import Answer, status_of
+from tests.support.doubt import until
 from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Gate, Reply, Seen, Upstream, plain, stream
@@ -528,3 +530,89 @@ def test_edited_call_that_was_made_counts_as_made(tmp_path: Path, upstream: Upst
         assert approval["kind"] == "duplicate"
         decide(proxy, approval, "REJECTED", reason="it was sent")
         asking.answer()
+
+
+def test_shared_step_that_is_edited_in_a_fork_is_another_there_alone(proxy: Proxy, model: Model, session: str) -> None:
+    first = Agent(proxy, session, "r1")
+    given = [first.say(f"q{at}") for at in range(3)]
+    name = post(proxy, session, "fork", step_number=3)["session"]["id"]
+    post(proxy, name, "steps/1/edit", text="in the fork")
+    other = Agent(proxy, name, "r1")
+    assert [other.say(f"q{at}").outcome for at in range(3)] == ["replay", "edited", "live"]
+    assert other.messages[3]["content"] == "in the fork"
+    again = Agent(proxy, session, "r2")
+    assert said([again.say(f"q{at}") for at in range(3)]) == said(given)
+    assert [len(proxy.control.get(f"/api/sessions/{key}/branches")) for key in (session, name)] == [1, 3]
+
+
+def test_answer_whose_reader_left_is_claimed_as_it_was_edited_since(proxy: Proxy, model: Model, session: str) -> None:
+    model.gates["q"] = Gate()
+    with proxy.client.start(session, "q", run="r1") as connection:
+        model.gates["q"].wait_reached()
+        connection.reset()
+    model.gates["q"].open()
+    until(lambda: proxy.control.steps(session)[0]["state"] == "completed", "end of the answer")
+    post(proxy, session, "steps/0/edit", text="edited")
+    again = proxy.client.ask(session, "q", run="r1")
+    assert (again.outcome, chat.text_of(again.body), len(model.asked)) == ("edited", "edited", 1)
+
+
+def test_question_about_what_an_edit_leaves_behind_is_withdrawn_and_asked_again_when_that_is_undone(
+    proxy: Proxy, model: Model, session: str
+) -> None:
+    model.calls["buy"] = [chat.tool_call("pay", '{"to": "bob"}')]
+    agent = Agent(proxy, session, "r1")
+    agent.say("q0")
+    asking = Asking(lambda: agent.say("buy"))
+    [approval] = pending(proxy, 1, session)
+    with contextlib.suppress(ConnectionError):
+        proxy.restart()  # nobody waits any more
+        asking.answer()
+    old = proxy.control.get(f"/api/sessions/{session}/branches")[0]["id"]
+    preview = proxy.control.get(f"/api/sessions/{session}/preview?verb=edit&step_number=0")
+    assert [one["id"] for one in preview["pending"]] == [approval["id"]]
+    post(proxy, session, "steps/0/edit", text="edited")
+    assert pending(proxy, 0, session) == []
+    post(proxy, session, "rollback", branch=old)
+    assert [one["id"] for one in pending(proxy, 1, session)] == [approval["id"]]
+    decide(proxy, approval["id"], "REJECTED", reason="no")
+
+
+def test_edited_call_that_policies_have_come_to_deny_is_given_to_nobody_new(
+    tmp_path: Path, upstream: Upstream, model: Model
+) -> None:
+    model.calls["find"] = [chat.tool_call("send", '{"to": "bob"}')]
+    denied = '[[policies]]\ntools = ["send"]\naction = "deny"\n'
+    for given in (False, True):
+        folder = tmp_path / str(given)
+        with Proxy(folder, upstream.url, file="policies = []") as before:
+            Agent(before, "s", "r1").say("find")
+            post(before, "s", "steps/0/edit", arguments={"call_1": {"to": "kim"}})
+            if given:
+                assert Agent(before, "s", "r2").say("find").outcome == "edited"
+        with Proxy(folder, upstream.url, file=denied) as after:
+            answer = Agent(after, "s", "r3").say("find")
+            assert (answer.status, answer.outcome) == ((200, "edited") if given else (403, None))
+
+
+def test_calls_that_the_agent_made_by_itself_are_listed_as_standing(proxy: Proxy, model: Model, session: str) -> None:
+    model.calls["find"] = [chat.tool_call("look_up", '{"to": "bob"}')]
+    model.calls["buy"] = [chat.tool_call("order", '{"to": "bob"}'), chat.tool_call("order", "{}", call_id="call_2")]
+    agent = Agent(proxy, session, "r1")
+    for question in ("q0", "find", "buy"):
+        agent.say(question)
+        for call in agent.messages[-1].get("tool_calls", [])[:1]:
+            agent.messages.append({"role": "tool", "tool_call_id": call["id"], "content": "done"})
+    agent.say("q3")
+    at = f"/api/sessions/{session}"
+    listed = [
+        proxy.control.get(f"{at}/preview?verb={verb}&step_number={step}")["made"]
+        for verb, step in (("rollback", 1), ("fork", 1), ("edit", 2), ("rollback", 3))
+    ]
+    assert listed[0] == listed[1] == listed[2]
+    assert [(one["step_number"], one["tool"], one["call_id"], one["result_seen"]) for one in listed[0]] == [
+        (2, "order", "call_1", True), (2, "order", "call_2", False),
+    ]  # fmt: skip
+    assert listed[3] == []
+    assert post(proxy, session, "fork", step_number=1)["made"] == listed[0]
+    assert post(proxy, session, "rollback", step_number=1)["made"] == listed[0]

@@ -23,7 +23,17 @@ def test_the_documented_tables_are_all_tables() -> None:
 def facts() -> dict[str, bool]:
     """Each named write of the journal, and whether it is on disk before its caller goes on."""
     found: dict[str, bool] = {}
-    files = ("journal.py", "deciding.py", "outgoing.py", "effects.py", "detouring.py", "pausing.py")
+    files = (
+        "journal.py",
+        "deciding.py",
+        "outgoing.py",
+        "effects.py",
+        "detouring.py",
+        "pausing.py",
+        "ratings.py",
+        "pruning.py",
+        "steering.py",
+    )
     parts = [ast.parse((SRC / "store" / name).read_text("utf-8")) for name in files]
     for node in (node for part in parts for node in ast.walk(part)):
         if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):

@@ -13,7 +13,7 @@ LINES, FUNCTION_LINES = 400, 50
 # Module → (lines it may have, why it is one thing).
 LONG_MODULES: dict[str, tuple[int, str]] = {
     "settings": (
-        670,
+        700,
         "every setting once, with its help: the whole list is one thing",
     ),
     "providers.simulator": (460, "one scripted model: what it decides, says and counts must fit together"),

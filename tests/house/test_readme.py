@@ -88,3 +88,12 @@ def test_the_examples_it_points_to_are_there() -> None:
 def test_every_kind_of_block_is_checked() -> None:
     assert {fence.kind for fence in FENCES} == {"python", "sh", "js", "console", "text"}
     assert isinstance(FENCES[0], Fence) and len(PYTHON) >= 3 and len(SHELL) == 1
+
+
+def test_every_picture_is_there_in_both_themes_and_small() -> None:
+    named = set(re.findall(r"docs/images/([\w-]+)-(light|dark)\.png", text(README)))
+    assert {name for name, theme in named if theme == "dark"} >= {"session", "approvals", "compare", "spend"}
+    for name in {name for name, _ in named}:
+        for theme in ("light", "dark"):
+            picture = ROOT / "docs" / "images" / f"{name}-{theme}.png"
+            assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size <= 200_000

@@ -23,7 +23,7 @@ RETRY = settings.RetrySettings.model_fields
 ALLOWED = {
     "x-agentstate-cache-hit": "a header of the first version, kept for its users",
     "POST /api/sessions/{id}/reset": "a route of the first version, kept for its users; the verb is rollback",
-    "POST /api/alerts/{id}/retry": "a message is tried again, which is what a retry is",
+    "POST /api/alerts/{number}/retry": "a message is tried again, which is what a retry is",
     "alerts retry": "the same on the command line",
     "GET /api/approvals/pending": "a route of the first version, kept for its users",
     **{f"retry.{name}": "it says when a failed attempt is tried again, which is what a retry is" for name in RETRY},

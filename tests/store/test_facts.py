@@ -102,7 +102,9 @@ WRITES: dict[str, Callable[[Book], Awaitable[Any]]] = {
     "roll_back": lambda book: book.journal.roll_back(book.session, 1),
     "fork": lambda book: book.journal.fork(book.session, book.session.head, 1, "forked", "kim"),
     "edit": lambda book: book.journal.edit(
-        book.session, NewRevision(1, 0, book.session.head, b"{}", "{}", "", left=((2, True),)), "kim"
+        book.session,
+        NewRevision(1, 0, book.session.head, book.session.steps, b"{}", "{}", "", left=((2, True),)),
+        "kim",
     ),
     "begin_step": lambda book: book.ask(book.row("r1"), "q3"),
     "begin_step with a number": lambda book: book.ask(book.row("r1"), "q3", hint=9),

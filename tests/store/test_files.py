@@ -110,7 +110,7 @@ def test_every_statement_of_the_package_is_valid_sql(journal: Journal) -> None:
     stats_reader.teach(conn)
     for statement in references.watching():
         conn.execute(statement)
-    for file in ("read.sql", "write.sql", "prune.sql"):
+    for file in ("read.sql", "pages.sql", "write.sql", "prune.sql"):
         for name, sql in sqlite.named(file).items():
             names = {letter: None for letter in names_of(sql)}
             values: object = names or (None,) * sql.count("?")

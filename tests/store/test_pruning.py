@@ -52,6 +52,9 @@ PLAIN = {
     "pin": {"session"},
     "rating": {"session", "step"},
     "step_label": {"step"},
+    "revision": {"branch", "step"},
+    "left_behind": {"branch", "revised", "step", "held"},
+    "revised_call": {"branch", "step", "choice", "place", "failed"},
     "doomed": {"session"},
     "pruned": {"session", "times", "failed", "uncounted", "unpriced"},
 }
@@ -83,8 +86,9 @@ def test_every_column_that_refers_to_a_content_or_a_transcript_is_known_to_the_s
 
 def test_every_table_is_in_exactly_one_group_of_what_goes_with_what() -> None:
     by_session = {table for table, _ in references.OF_SESSIONS}
-    by_step = {table for table, _ in references.OF_STEPS} - by_session
-    groups = [by_session, by_step, references.APART, references.STAYING, references.SHARED]
+    by_branch = {table for table, _ in references.OF_BRANCHES}
+    by_step = {table for table, _ in references.OF_STEPS} - by_session - by_branch
+    groups = [by_session, by_branch, by_step, references.APART, references.STAYING, references.SHARED]
     assert sorted(name for group in groups for name in group) == sorted(tables())
 
 
@@ -378,6 +382,10 @@ async def test_steps_that_a_rollback_left_behind_go_only_when_asked_for_and_wher
     later = (await book.say(await book.run("r2"), "new")).number
     sums = (await figures_of(journal), journal.read.raw("select count(*) from step").fetchone()[0])
     assert (await journal.drop_superseded(invoked, 0.0, 100)).done == 0
+    assert len(superseded_of(journal, invoked)) == 3
+    await journal.pin(invoked, "s", "bob", "")
+    assert (await journal.drop_superseded(invoked, 1e12, 100)).done == len(superseded_of(journal, invoked)) == 0
+    await journal.unpin(invoked, "s", "bob")
     batch = await journal.drop_superseded(invoked, 1e12, 100)
     assert batch.done == 3  # 2, 3 and 4; 5 acted
     numbers = [row.number for row in conn.steps(invoked)]
@@ -385,6 +393,16 @@ async def test_steps_that_a_rollback_left_behind_go_only_when_asked_for_and_wher
     assert await figures_of(journal) == sums[0]
     await collect(journal)
     assert_sound(journal)
+
+
+def superseded_of(journal: Journal, session: int) -> list[int]:
+    """As who only looks sees it."""
+    reader = Reader(journal.path)
+    try:
+        assert reader.old_rollbacks(1e12) == [session] and reader.old_rollbacks(0.0) == []
+        return reader.superseded_of(session, 1e12)
+    finally:
+        reader.close()
 
 
 async def figures_of(journal: Journal) -> object:
@@ -411,3 +429,21 @@ async def test_a_source_is_kept_while_a_fork_shows_its_steps(journal: Journal) -
 def test_states_of_calls_under_way_keep_their_session() -> None:
     assert State.IN_FLIGHT.value == "in_flight"  # as the statements of retention spell it
     assert State.INTERRUPTED.value == "interrupted"
+
+
+async def test_who_looks_at_a_session_sees_all_of_it_though_it_is_deleted_meanwhile(journal: Journal) -> None:
+    book = await Book.open(journal, "s")
+    answers = await fill(book)
+    reader = Reader(journal.path)
+    session = book.session.id
+    try:
+        with reader.snapshot():
+            steps = [row.id for row in reader.steps(session)]
+            await doom(book)
+            await empty(journal, session)
+            await collect(journal)
+            assert [reader.answer(step).body for step in steps] == answers
+            assert all(reader.request(step)[3] for step in steps)
+        assert reader.steps(session) == []
+    finally:
+        reader.close()

@@ -151,11 +151,11 @@ async def test_overlapping_steps_that_finished_before_are_found(book: Book) -> N
     await book.end(quick)
     await book.end(slow)
     row = book.read.answer(slow.step)
-    args = (book.session.id, row.branch, row.number, row.started, row.finished)
+    args = (row.branch, row.number, row.started, row.finished)
     assert book.read.overlapped(*args) == [quick.step]
     assert before.step and open_one.step
     row = book.read.answer(quick.step)
-    assert book.read.overlapped(book.session.id, row.branch, row.number, row.started, row.finished) == []
+    assert book.read.overlapped(row.branch, row.number, row.started, row.finished) == []
 
 
 # --- rollback and generations ---

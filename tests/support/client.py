@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from tests.support import chat
+from tests.support import chat, contract
 from tests.support.wire import Framing, Headers, parse_head
 
 BOUND_S = 20.0  # for one read
@@ -323,6 +323,10 @@ class ControlPlane:
         """POST of a JSON object; raises ``urllib.error.HTTPError`` for an error status."""
         return self._call("POST", path, dict(body or {}))
 
+    def delete(self, path: str) -> Any:
+        """DELETE; raises ``urllib.error.HTTPError`` for an error status."""
+        return self._call("DELETE", path, None)
+
     def session(self, session: str) -> dict[str, Any]:
         """``GET /api/sessions/{id}``: session, steps, runs."""
         return dict(self.get(f"/api/sessions/{session}"))
@@ -341,8 +345,11 @@ class ControlPlane:
         call = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(call, timeout=BOUND_S) as reply:
-            text = reply.read()
-        return json.loads(text) if text else None
+            text, status = reply.read(), reply.status
+        answer = json.loads(text) if text else None
+        if path.startswith("/api/"):
+            contract.check(method, path, status, answer)
+        return answer
 
 
 def status_of(call: Any, *arguments: Any) -> tuple[int, bytes]:

@@ -53,7 +53,7 @@ class _Reader(HTMLParser):
         given = {name: value or "" for name, value in attrs}
         self.tags.append((tag, given))
         if tag == "form":
-            made = HtmlForm(given.get("action", ""), given.get("method", "get").lower())
+            made = HtmlForm(given.get("action", "").partition("#")[0], given.get("method", "get").lower())
             self.forms.append(made)
             if given.get("id"):
                 self.by_id[given["id"]] = made

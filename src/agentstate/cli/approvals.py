@@ -183,7 +183,7 @@ def edit(
     control = connected(config, url)
     body: dict[str, Any] = {"action": "EDITED", "reason": reason}
     if file is not None:
-        arguments = sys.stdin.read() if str(file) == "-" else _read(file)
+        arguments = sys.stdin.read() if str(file) == "-" else read_file(file)
     if arguments is None:
         seen = control.call("GET", f"/api/approvals/{part(key)}")
         arguments = _edited(seen)
@@ -195,7 +195,8 @@ def edit(
     _say(_decided(control, key, {**body, "arguments": value}))
 
 
-def _read(file: Path) -> str:
+def read_file(file: Path) -> str:
+    """Raises ``BadRequest``."""
     try:
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -204,12 +205,18 @@ def _read(file: Path) -> str:
 
 def _edited(seen: dict[str, Any]) -> str:
     """What a person makes of the arguments in their editor. Raises ``BadRequest`` where that is nothing new."""
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    if not editor:
-        raise BadRequest("set EDITOR, or give the edited arguments with --arguments or --file")
     before = json.dumps(seen["arguments"], indent=2, ensure_ascii=False) if seen["arguments"] is not None else (
         seen["arguments_text"]
     )  # fmt: skip
+    return in_editor(before, "nothing was edited; the approval is still pending")
+
+
+def in_editor(before: str, unchanged: str) -> str:
+    """What a person makes of a text in the editor that VISUAL or EDITOR names. Raises ``BadRequest``, with
+    ``unchanged`` where that is nothing new."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if not editor:
+        raise BadRequest("set EDITOR, or give the edited arguments with --arguments or --file")
     with tempfile.TemporaryDirectory(prefix="agentstate-") as folder:
         path = Path(folder) / "arguments.json"
         path.write_text(before + "\n", "utf-8")
@@ -217,9 +224,9 @@ def _edited(seen: dict[str, Any]) -> str:
             done = subprocess.run([*shlex.split(editor), str(path)], check=False)
         except (OSError, ValueError) as error:
             raise BadRequest(f"the editor {editor!r} cannot be started: {error}") from error
-        after = _read(path)
+        after = read_file(path)
     if done.returncode != 0 or after.strip() == before.strip():
-        raise BadRequest("nothing was edited; the approval is still pending")
+        raise BadRequest(unchanged)
     return after
 
 

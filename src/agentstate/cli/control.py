@@ -80,12 +80,19 @@ class Control:
         """Set the session's status, one of RUNNING, PAUSED, FAILED, COMPLETED."""
         self.call("POST", f"/api/sessions/{_part(session)}/status", {"status": status})
 
-    def call(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float = CALL_S) -> Any:
+    def call(
+        self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float = CALL_S,
+        headers: dict[str, str] | None = None,
+    ) -> Any:  # fmt: skip
         """The parsed answer. Raises ``Unauthorized``, ``ControlRefused`` or ``ProxyUnreachable``."""
         request = urllib.request.Request(  # noqa: S310 - the address comes from settings or from the proxy itself
             self.url + path,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"},
+            headers={
+                "Authorization": f"Bearer {self._token}",
+                "Content-Type": "application/json",
+                **(headers or {}),
+            },
             method=method,
         )
         try:

@@ -19,57 +19,69 @@ if TYPE_CHECKING:
     from agentstate.engine.exporting import Report
 
 Db = Annotated[str | None, typer.Option("--db", help="Journal: sqlite:///path or a path.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="SESSION", help="Only these; all without.")]
+Form = Annotated[
+    Literal["openai", "openai-dpo", "trl", "trl-dpo", "trajectory", "parquet"],
+    typer.Option("--format", help="What is written; see the guide on data sets."),
+]
+Out = Annotated[str, typer.Option("--out", "-o", help="A file; - for standard output.")]
+Status = Annotated[
+    Literal["RUNNING", "PAUSED", "FAILED", "COMPLETED"] | None,
+    typer.Option(case_sensitive=False, help="Only sessions of this status."),
+]
+Labels = Annotated[list[str] | None, typer.Option(help="Only what has this label, session or step; may be repeated.")]
+Rated = Annotated[
+    Literal["good", "bad", "none"] | None, typer.Option(help="Only what was rated so; none: what nobody rated.")
+]
+Model = Annotated[str, typer.Option(help="Only answers of models of this pattern, as gpt-4o*.")]
+Since = Annotated[str, typer.Option(help="Only steps from this day (UTC) or moment on, as 2026-01-31.")]
+Until = Annotated[str, typer.Option(help="Only steps up to this day or moment.")]
+MinCost = Annotated[float | None, typer.Option(help="Only lines that cost so much, in USD.")]
+MaxCost = Annotated[float | None, typer.Option(help="Only lines that cost no more.")]
+Run = Annotated[str, typer.Option(help="Only steps of this run.")]
+Branch = Annotated[int | None, typer.Option(help="This branch of the one session that is named.")]
+Approved = Annotated[
+    bool, typer.Option("--approved", help="Only where a person approved a call and nobody refused one.")
+]
+Finished = Annotated[bool, typer.Option("--finished", help="Only where the last answer ends by itself.")]
+MinSteps = Annotated[int, typer.Option(min=1, help="Only lines that train so many answers.")]
+Per = Annotated[Literal["trajectory", "step"], typer.Option(help="A line a transcript, or a line an answer.")]
+Split = Annotated[float, typer.Option(min=0, max=0.99, help="Share of the sessions that is for validation.")]
+Redact = Annotated[bool, typer.Option("--redact/--no-redact", help="Take keys, addresses, numbers and the like out.")]
+Dedupe = Annotated[bool, typer.Option("--dedupe/--no-dedupe", help="Leave out equal lines.")]
+Shard = Annotated[int, typer.Option(min=1, help="Begin a new file after so many megabytes.")]
+Dry = Annotated[bool, typer.Option("--dry-run", help="Write nothing: only tell what it would come to.")]
+Told = Annotated[bool, typer.Option("--report", help="Tell the whole report, as JSON, on standard error.")]
 
 
 def export(
-    sessions: Annotated[list[str] | None, typer.Argument(metavar="SESSION", help="Only these; all without.")] = None,
-    form: Annotated[
-        Literal["openai", "openai-dpo", "trl", "trl-dpo", "trajectory", "parquet"],
-        typer.Option("--format", help="What is written; see the guide on data sets."),
-    ] = "openai",
-    out: Annotated[str, typer.Option("--out", "-o", help="A file; - for standard output.")] = "-",
-    status: Annotated[
-        Literal["RUNNING", "PAUSED", "FAILED", "COMPLETED"] | None,
-        typer.Option(case_sensitive=False, help="Only sessions of this status."),
-    ] = None,
-    label: Annotated[
-        list[str] | None, typer.Option(help="Only what has this label, session or step; may be repeated.")
-    ] = None,
-    rating: Annotated[
-        Literal["good", "bad", "none"] | None, typer.Option(help="Only what was rated so; none: not rated.")
-    ] = None,
-    model: Annotated[str, typer.Option(help="Only answers of models of this pattern, as gpt-4o*.")] = "",
-    since: Annotated[str, typer.Option(help="Only steps from this day (UTC) or moment on, as 2026-01-31.")] = "",
-    until: Annotated[str, typer.Option(help="Only steps up to this day or moment.")] = "",
-    min_cost: Annotated[float | None, typer.Option(help="Only lines that cost so much, in USD.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Only lines that cost no more.")] = None,
-    run: Annotated[str, typer.Option(help="Only steps of this run.")] = "",
-    branch: Annotated[int | None, typer.Option(help="This branch of the one session that is named.")] = None,
-    approved: Annotated[
-        bool, typer.Option("--approved", help="Only where a person approved a call and nobody refused one.")
-    ] = False,
-    finished: Annotated[bool, typer.Option("--finished", help="Only where the last answer ends by itself.")] = False,
-    min_steps: Annotated[int, typer.Option(min=1, help="Only lines that train so many answers.")] = 1,
-    per: Annotated[
-        Literal["trajectory", "step"], typer.Option(help="A line a transcript, or a line an answer.")
-    ] = "trajectory",
-    split: Annotated[float, typer.Option(min=0, max=0.99, help="Share of the sessions that is for validation.")] = 0.0,
-    redact: Annotated[
-        bool, typer.Option("--redact/--no-redact", help="Take keys, addresses, numbers and the like out.")
-    ] = True,
-    dedupe: Annotated[bool, typer.Option("--dedupe/--no-dedupe", help="Leave out equal lines.")] = True,
-    shard_mb: Annotated[int, typer.Option(min=1, help="Begin a new file after so many megabytes.")] = 512,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing: only tell what it would come to.")] = False,
-    told: Annotated[bool, typer.Option("--report", help="Tell the whole report, as JSON, on standard error.")] = False,
+    sessions: Names = None,
+    form: Form = "openai",
+    out: Out = "-",
+    status: Status = None,
+    label: Labels = None,
+    rating: Rated = None,
+    model: Model = "",
+    since: Since = "",
+    until: Until = "",
+    min_cost: MinCost = None,
+    max_cost: MaxCost = None,
+    run: Run = "",
+    branch: Branch = None,
+    approved: Approved = False,
+    finished: Finished = False,
+    min_steps: MinSteps = 1,
+    per: Per = "trajectory",
+    split: Split = 0.0,
+    redact: Redact = True,
+    dedupe: Dedupe = True,
+    shard_mb: Shard = 512,
+    dry_run: Dry = False,
+    report: Told = False,
     db: Db = None,
     config: Config = None,
 ) -> None:
     """Write a data set of what agents asked and were answered: for fine-tuning, preference training or tables."""
-    from agentstate.core.dataset_filter import parsed
-    from agentstate.errors import BadRequest
-    from agentstate.settings import load
-
-    settings = load(config, {"store": {"url": db}} if db is not None else {})
     said = {
         "status": status, "rating": rating, "model": model, "since": since, "until": until, "min_cost": min_cost,
         "max_cost": max_cost, "run": run, "branch": branch, "approved": approved, "finished": finished,
@@ -77,9 +89,20 @@ def export(
     }  # fmt: skip
     pairs = [(name, str(value)) for name, value in said.items() if value not in (None, "")]
     pairs += [("session", key) for key in sessions or ()] + [("label", name) for name in label or ()]
+    _begin(pairs, form, out, shard_mb * 1024 * 1024, dry_run, report, db, config)
+
+
+def _begin(
+    pairs: list[tuple[str, str]], form: Any, out: str, most: int, dry_run: bool, told: bool, db: Db, config: Config
+) -> None:
+    from agentstate.core.dataset_filter import parsed
+    from agentstate.errors import BadRequest
+    from agentstate.settings import load
+
+    settings = load(config, {"store": {"url": db}} if db is not None else {})
     try:
         filters, _ = parsed(pairs)
-        _export(settings, filters, form, out, shard_mb * 1024 * 1024, dry_run, told)
+        _export(settings, filters, form, out, most, dry_run, told)
     except BadRequest as error:
         raise typer.BadParameter(str(error)) from None
 

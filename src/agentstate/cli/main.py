@@ -35,7 +35,8 @@ Config = Annotated[
 Db = Annotated[str | None, typer.Option("--db", help="Journal: sqlite:///path or a path.")]
 
 # Under which the list of commands is grouped.
-RUN, SEE, DECIDE, TELL, KEEP = "Run", "See", "Decide", "People and policies", "Retention"
+RUN, SEE, DECIDE, STEER = "Run", "See", "Decide", "Go on from elsewhere"
+TELL, KEEP = "People and policies", "Retention"
 
 
 def _settings(config: Path | None, **flags: Any) -> Any:
@@ -160,7 +161,8 @@ def _add_commands() -> None:
     if sys.argv[1:2] == ["serve"]:
         return
     from agentstate.cli import (  # noqa: I001 - a list
-        alerts, approvals, authority, comparing, dashboard, demo, diff, events, export, mcp, policy, prune, run, stats,
+        alerts, approvals, authority, comparing, dashboard, demo, diff, events, export, mcp, policy, prune, run,
+        running, standing, stats, steering,
     )  # fmt: skip
 
     app.command("run", rich_help_panel=RUN, context_settings=run.CONTEXT_SETTINGS)(run.command)
@@ -168,15 +170,25 @@ def _add_commands() -> None:
     app.command("mcp", rich_help_panel=RUN)(mcp.command)
     app.command("dashboard", rich_help_panel=SEE)(dashboard.command)
     app.command("stats", rich_help_panel=SEE)(stats.stats)
+    app.command("diff", rich_help_panel=SEE)(diff.diff)
+    app.command("budgets", rich_help_panel=SEE)(running.budgets)
+    app.command("test", rich_help_panel=SEE)(running.test)
+    app.command("diagnostics", rich_help_panel=SEE)(running.diagnostics)
+    policy.policy.command("last")(running.last)
+    policy.policy.command("list")(standing.policies)
+    for look in (standing.runs, standing.providers, standing.settings, standing.whoami):
+        app.command(look.__name__, rich_help_panel=SEE)(look)
     app.command("events", rich_help_panel=SEE)(events.events)
     app.command("export", rich_help_panel=SEE)(export.export)
-    app.command("diff", rich_help_panel=SEE)(diff.diff)
-    for command in (approvals.approvals, approvals.approve, approvals.reject, approvals.edit, approvals.settle):
+    for command in (approvals.approvals, approvals.approve, approvals.reject, steering.edit, approvals.settle):
         app.command(command.__name__, rich_help_panel=DECIDE)(command)
-    for verb in (prune.prune, prune.delete, prune.pin, prune.unpin):
-        app.command(verb.__name__, rich_help_panel=KEEP)(verb)
+    for keep in (prune.prune, prune.delete, prune.pin, prune.unpin):
+        app.command(keep.__name__, rich_help_panel=KEEP)(keep)
     for act in (comparing.pause, comparing.resume):
         app.command(act.__name__, rich_help_panel=DECIDE)(act)
+    app.command("try", rich_help_panel=DECIDE)(comparing.attempt)
+    for verb in (steering.rollback, steering.fork, steering.branches):
+        app.command(verb.__name__, rich_help_panel=STEER)(verb)
     app.add_typer(authority.approvers, name="approvers", rich_help_panel=TELL)
     app.command("audit", rich_help_panel=TELL)(authority.audit)
     app.command("label", rich_help_panel=TELL)(authority.label)

@@ -247,7 +247,7 @@ def _agreed(foreseen: dict[str, Any], body: dict[str, Any], as_json: bool) -> bo
         raise typer.BadParameter("there is nobody to ask: give --yes, or --dry-run to only look")
     if not as_json:
         _show(foreseen, False)
-    if not typer.confirm(f"Delete {foreseen['sessions']} sessions, for good?"):
+    if not typer.confirm("Delete that, for good?"):
         raise typer.Exit(1)
     return True
 
@@ -267,7 +267,7 @@ def _show(report: dict[str, Any], as_json: bool) -> None:
     for row in report["kept"]:
         print(f"{row['sessions']} stay: each {row['text']}")
     if report["superseded_steps"]:
-        print(f"{report['superseded_steps']} superseded steps are gone")
+        print(f"{report['superseded_steps']} superseded steps {would}")
     if not report["dry_run"]:
         before, after = report["before"], report["after"]
         print(

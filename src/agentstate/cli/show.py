@@ -89,7 +89,7 @@ def _all(view: dict[str, Any]) -> None:
     for step in view["steps"]:
         given = ", ".join(f"{part['outcome']}{' (cut)' if part['cut'] else ''}" for part in step["served"])
         steps.add_row(
-            str(step["step_number"]), _state(step) + (" (superseded)" if step["superseded"] else ""),
+            str(step["step_number"]), _state(step) + _marks(step),
             _text(step["model"]), _text(_last_message(step["prompt"])), _text(_answer(step)),
             _money(step["token_cost"]), _seconds(step["latency"]), given,
             style="dim" if step["superseded"] else ("red" if step["state"] == "failed" else ""),
@@ -102,8 +102,8 @@ def _all(view: dict[str, Any]) -> None:
         if step["deaths"] >= DEADLY and session["status"] != "COMPLETED" and not step["superseded"]:
             console.print(
                 f"{step['deaths']} runs ended right after they were given step {step['step_number']}: its answer may "
-                f"be what kills them. To ask anew from there: POST /api/sessions/<id>/reset "
-                f'{{"step_number": {step["step_number"]}}}',
+                f"be what kills them. To ask anew from there: agentstate rollback {session['id']} "
+                f"{step['step_number']}",
                 style="yellow", highlight=False, markup=False,
             )  # fmt: skip
     runs = Table("run", "known by", "state", "replayed", "paid", "joined", "saved", box=None, pad_edge=False)
@@ -138,6 +138,12 @@ def _one(step: dict[str, Any]) -> None:
 def _state(step: dict[str, Any]) -> str:
     """An answer that is complete and waits for people is held, for whoever looks."""
     return "held" if step["release"] == "held" else str(step["state"])
+
+
+def _marks(step: dict[str, Any]) -> str:
+    """What else is to be known of a step: another session's, not shown any more, edited."""
+    marks = [name for name in ("shared", "superseded", "edited") if step[name]]
+    return f" ({', '.join(marks)})" if marks else ""
 
 
 def _beside(step: dict[str, Any]) -> list[tuple[str, str, str, str]]:

@@ -21,8 +21,8 @@ Db = Annotated[str | None, typer.Option("--db", help="Journal: sqlite:///path or
 
 def stats(
     by: Annotated[
-        Literal["day", "model", "provider", "session"],
-        typer.Option(help="A row for each day, model, provider or session."),
+        Literal["day", "model", "provider", "session", "label"],
+        typer.Option(help="A row for each day, model, provider, session or label."),
     ] = "day",
     since: Annotated[str, typer.Option(help="The first day that counts (UTC), as 2026-01-31.")] = "",
     until: Annotated[str, typer.Option(help="The last one.")] = "",
@@ -30,9 +30,11 @@ def stats(
     db: Db = None,
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="A table for spreadsheets.")] = False,
 ) -> None:
     """Show calls, replays, tokens, what they cost and what replay saved."""
     from agentstate.cli.show import _json
+    from agentstate.engine.stats import as_csv as table_of
     from agentstate.engine.stats import stats as figures
     from agentstate.errors import BadRequest
     from agentstate.server.api_stats import stats_view
@@ -47,7 +49,9 @@ def stats(
         raise typer.BadParameter(str(error)) from None
     finally:
         reader.close()
-    if as_json:
+    if as_csv:
+        print(table_of(found), end="")
+    elif as_json:
         _json(stats_view(found))
     else:
         _print(found)

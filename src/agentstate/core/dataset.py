@@ -32,10 +32,13 @@ DUPLICATE = "duplicate"
 SILENT = "no answer to train on"
 NO_STEPS = "session without answered steps"
 UNREPLACED = "refused without a replacement"
+GONE = "deleted while it was read"
+TRIED = "step tried with another model, which no agent was given"
+TRIAL_LABEL = "try"  # of the sessions in which such trials are kept
 INVALID = "breaks a rule of the format"
 REASONS = (
     UNANSWERED, STRAY, UNFINISHED, CUT, DECLINED, UNDECIDED, REFUSED, BAD, FOREIGN, UNREADABLE, HELD_ELSEWHERE,
-    PICTURES, DOCUMENTS, ARGUMENTS, DUPLICATE, SILENT, NO_STEPS, UNREPLACED, INVALID,
+    PICTURES, DOCUMENTS, ARGUMENTS, DUPLICATE, SILENT, NO_STEPS, UNREPLACED, GONE, TRIED, INVALID,
 )  # fmt: skip
 
 
@@ -100,6 +103,13 @@ class Transcripts:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def onward(self, refused: Known) -> Known | None:
+        """The step in which the model was told of the refusal of a step's calls; the last one, where it called again
+        and was refused again. ``None``: it was not told."""
+        found = next((one for one in self._known if one.given.get(refused.length) is refused), None)
+        again = found is not None and found.facts.why_not == REFUSED and self.onward(found)
+        return again or found
 
     def each(self) -> list[Known]:
         """Every step, in order."""

@@ -46,7 +46,10 @@ _NAMED = re.compile(rf"(?:\w*[_-])?(?:{_NAMES}|authorization|cookie|apikey)", re
 _EMAIL = re.compile(
     r"(?<![A-Za-z0-9.!#$%&*+=?^_{|}~-])[A-Za-z0-9.!#$%&*+=?^_{|}~-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![A-Za-z0-9])"
 )
-_CARD = re.compile(r"(?<![\dA-Za-z.])(?:\d[ -]?){12,18}\d(?![\dA-Za-z])")
+_CARD = re.compile(
+    r"(?<![\dA-Za-z.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{1,3})?|\d{4}([ -])\d{6}\2\d{4,5})"
+    r"(?![\dA-Za-z])"
+)
 _IBAN = re.compile(rf"{_EDGE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,3}})?(?![A-Za-z0-9])")
 _SSN = re.compile(r"(?<![\d-])(?!000|666|9\d\d)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\d-])")
 _PHONE = re.compile(
@@ -60,7 +63,9 @@ _KEY_LINES = re.compile(r"(?:[A-Za-z0-9+/=]{16,}|\s|\\[nr])*")
 
 
 class Kind(NamedTuple):
-    """One kind of what is taken out. ``hint``: one of these must be in a text for the pattern to have a chance."""
+    """One kind of what is taken out. ``hints``: one of these must be in a text for the pattern to have a chance.
+    ``holds``: whether what was found is one; else its beginning may be, up to a blank or dash in it, or what stands
+    further on. ``group``: of the pattern, that is taken out."""
 
     name: str
     pattern: re.Pattern[str]
@@ -76,16 +81,31 @@ def _digits(text: str) -> str:
 def is_card(text: str) -> bool:
     """Whether its digits are the number of a card: as long as one, of a known network's range, with its check digit."""
     digits = _digits(text)
-    if not 13 <= len(digits) <= 19 or digits[0] not in "3456" or len(set(digits)) < 3:
+    if not 13 <= len(digits) <= 19 or digits[0] not in "3456":
         return False
     doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
     return (sum(map(int, digits[-1::-2])) + sum(doubled)) % 10 == 0
 
 
+# Characters of an account number, by country.
+_IBAN_LENGTHS = {
+    code: length
+    for length, codes in {
+        15: "NO", 16: "BE", 18: "DK FI FO GL NL", 19: "MK SI", 20: "AT BA EE KZ LT LU XK", 21: "CH HR LI LV",
+        22: "BG BH CR DE GB GE IE ME RS", 23: "AE GI IL IQ TL", 24: "AD CZ ES MD PK RO SA SE SK TN VG", 25: "PT",
+        26: "IS TR", 27: "FR GR IT MC MR SM", 28: "AL AZ BY CY DO GT HU LB PL SV", 29: "BR EG PS QA UA",
+        30: "JO KW MU", 31: "MT SC", 32: "LC", 33: "RU",
+    }.items()
+    for code in codes.split()
+}  # fmt: skip
+
+
 def is_iban(text: str) -> bool:
-    """Whether it is the number of a bank account, by its check digits."""
+    """Whether it is the number of a bank account, by its country's length and its check digits."""
     plain = text.replace(" ", "")
-    return 15 <= len(plain) <= 34 and int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1
+    if len(plain) != _IBAN_LENGTHS.get(plain[:2]):
+        return False
+    return int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1
 
 
 KINDS = (
@@ -109,6 +129,16 @@ def mark(name: str) -> str:
     return f"[redacted {name}]"
 
 
+def _length(kind: Kind, said: str) -> int:
+    """How much of what a pattern found is to go; 0: nothing."""
+    if said.startswith("[redacted"):
+        return 0
+    if kind.holds is None or kind.holds(said):
+        return len(said)
+    ends = [place for place, char in enumerate(said) if char in " -"]
+    return next((end for end in reversed(ends) if kind.holds(said[:end])), 0)
+
+
 class Redactor:
     """Takes secrets out of texts and counts them. ``extra``: patterns of the operator's own, of the kind ``custom``."""
 
@@ -125,15 +155,21 @@ class Redactor:
         for kind in self._kinds:
             if kind.hints and not any(hint in text for hint in kind.hints):
                 continue
-            text = kind.pattern.sub(lambda found, kind=kind: self._out(kind, found), text)  # type: ignore[misc]
+            text = self._without(text, kind)
         return text
 
-    def _out(self, kind: Kind, found: re.Match[str]) -> str:
-        said = found[kind.group]
-        if not said or said.startswith("[redacted") or (kind.holds is not None and not kind.holds(said)):
-            return found[0]
-        self.counts[kind.name] += 1
-        return found[0][: found.start(kind.group) - found.start()] + mark(kind.name)
+    def _without(self, text: str, kind: Kind) -> str:
+        out: list[str] = []
+        done = at = 0
+        while found := kind.pattern.search(text, at):
+            start, end = found.start(kind.group), found.start(kind.group) + _length(kind, found[kind.group])
+            if end == start:
+                at = found.start() + 1
+                continue
+            self.counts[kind.name] += 1
+            out += [text[done:start], mark(kind.name)]
+            done = at = end
+        return "".join([*out, text[done:]]) if out else text
 
     def _keyless(self, text: str) -> str:
         """The text without private keys; one whose end is missing ends where its lines do."""

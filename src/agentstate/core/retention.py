@@ -51,7 +51,7 @@ WORDS: dict[Why, str] = {
     Why.PINNED: "is pinned; unpin it first",
     Why.PENDING: "asks a person something; decide first",
     Why.IN_DOUBT: "a tool call of it is under way or in doubt; settle it first",
-    Why.IN_USE: "its agent is connected or alive, or a call of it is under way; end the agent first",
+    Why.IN_USE: "its agent is connected or supervised, or a call of it is under way; end the agent first",
     Why.UNDELIVERED: "a message about it was not delivered yet; wait for it, or mend its target",
     Why.RAISED: "a person raised today's budget in it; it can go tomorrow (UTC)",
     Why.FORKED: "a fork shows its steps; delete the fork first",
@@ -83,7 +83,8 @@ class Rules(NamedTuple):
 
 class Stands(NamedTuple):
     """What is known of a session. Times are seconds since the epoch; ``pending``, ``doubts``, ``messages``: how many;
-    ``raised``: it raised today's budget; ``in_use``: as far as the serving process knows."""
+    ``raised``: it raised today's budget; ``in_use``: as far as the serving process knows; ``cost``: what is known of
+    it, USD, where somebody asked."""
 
     id: int
     key: str
@@ -98,6 +99,7 @@ class Stands(NamedTuple):
     messages: int = 0
     raised: bool = False
     in_use: bool = False
+    cost: float = 0.0
 
 
 class Fate(NamedTuple):

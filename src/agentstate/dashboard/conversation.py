@@ -17,7 +17,7 @@ from agentstate.dashboard.rendering import pretty
 from agentstate.dialects import sse, transcripts
 from agentstate.errors import AgentStateError
 from agentstate.store.reader import Reader
-from agentstate.store.rows import InvocationRow, SessionRow, StepRow
+from agentstate.store.rows import AnswerRow, InvocationRow, SessionRow, StepRow
 
 MOST_TEXT = 60_000  # characters of a message that are shown, unless all is asked for
 
@@ -62,7 +62,9 @@ class Conversation:
     partial: str = ""
 
 
-def conversation(reader: Reader, session: SessionRow, step: StepRow, whole: bool, partial: bytes) -> Conversation:
+def conversation(
+    reader: Reader, session: SessionRow, step: StepRow, whole: bool, answers: summaries.Answers, partial: bytes
+) -> Conversation:
     """A step of a model. ``whole``: with all messages of its request; ``partial``: what has come of its answer."""
     try:
         asked, _ = transcripts.dialogue(step.dialect, reader.request(step.id)[3])
@@ -70,7 +72,7 @@ def conversation(reader: Reader, session: SessionRow, step: StepRow, whole: bool
         said = error.message if isinstance(error, AgentStateError) else "it is no conversation"
         return Conversation(0, (), (), (), f"This request is shown under Request: {said}")
     earlier = 0 if whole else _known(reader, session, step, asked)
-    given, received = _answers(reader, step, asked)
+    given, received = _told(answers.given, asked), _told(answers.received, asked)
     results = {call.call_id: call for call in reader.invocations([step.id])}
     names = {call.id: call.name for message in asked.messages for call in message.calls}
     text = streamed(step.dialect, partial) if partial else ""
@@ -90,7 +92,11 @@ def _known(reader: Reader, session: SessionRow, step: StepRow, asked: Dialogue) 
         other, _ = transcripts.dialogue(before.dialect, reader.request(before.id)[3])
     except (AgentStateError, KeyError):
         return 0
-    given, _ = _answers(reader, before, other)
+    try:
+        edit = reader.revisions(reader.shown(session)).get(before.id)
+        given = _told(summaries.answers(reader, before, edit).given, other)
+    except AgentStateError:
+        given = []
     mine, theirs = chain(asked.messages), chain([*other.messages, *given[:1]])
     same = 0
     for left, right in zip(mine, theirs, strict=False):
@@ -102,28 +108,16 @@ def _known(reader: Reader, session: SessionRow, step: StepRow, asked: Dialogue) 
 
 def _before(reader: Reader, session: SessionRow, step: StepRow) -> StepRow | None:
     start = max(0, step.number - 20)
-    found = [
-        one for one in reader.steps(session.id, start, step.number - 1, 20)
-        if one.kind != "tool" and one.dialect == step.dialect and one.state is State.COMPLETED
-    ] if step.number else []  # fmt: skip
-    return found[-1] if found else None
+    near = [one for one in reader.all_steps(session.id, start, 20) if one.number < step.number]
+    like = [one for one in near if (one.kind, one.dialect, one.state) == (step.kind, step.dialect, State.COMPLETED)]
+    return like[-1] if like else None
 
 
-def _answers(reader: Reader, step: StepRow, asked: Dialogue) -> tuple[list[Spoken], list[Spoken]]:
-    """(as agents are given it, as it was received where that is another)."""
-    if not step.has_body or step.state is not State.COMPLETED or step.status >= 300:
-        return [], []
-    try:
-        answer = reader.answer(step.id)
-        given = [one.message for one in summaries.answered(answer, asked)]
-        if answer.release is None:
-            return given, []
-        received = reader.received(step.id)
-        if received.body == answer.body:
-            return given, []
-        return given, [one.message for one in summaries.answered(received, asked)]
-    except AgentStateError:
-        return [], []
+def _told(answer: AnswerRow | None, asked: Dialogue) -> list[Spoken]:
+    """The choices of an answer; none where it is a failure, or cannot be read."""
+    if answer is None or answer.state is not State.COMPLETED or answer.status >= 300:
+        return []
+    return [one.message for one in summaries.answered(answer, asked)]
 
 
 def _item(said: Spoken, whole: bool, results: dict[str, InvocationRow], names: dict[str, str]) -> MessageItem:

@@ -106,29 +106,31 @@ class Frame:
 
 
 class Strips:
-    """The strip, counted anew at most once in ``FRESH_S`` seconds; sums over the day at most once in ``SUMS_S``."""
+    """The strip, counted anew when anything happened, or after ``FRESH_S`` seconds: who is at work changes with time
+    alone. Sums over the day are made at most once in ``SUMS_S``."""
 
-    FRESH_S = 1.0
+    FRESH_S = 2.0
     SUMS_S = 20.0
 
     def __init__(self, parts: Parts, overview: Overview) -> None:
         self._parts = parts
         self._overview = overview
         self._strip = Strip()
+        self._newest = ""
         self._counted = self._summed = float("-inf")
         self._saved: tuple[float, int] = (0.0, 0)
 
     def now(self, reader: Reader) -> Strip:
         """For a thread with a ``Reader`` of its own."""
-        at = clock.monotonic()
-        if at - self._counted < self.FRESH_S:
+        at, newest = clock.monotonic(), self._parts.events.last
+        if newest == self._newest and at - self._counted < self.FRESH_S:
             return self._strip
         if at - self._summed >= self.SUMS_S:
             spared = reader.spared("", Span(clock.now() // _DAY_S * _DAY_S)).get("", Spared())
             self._saved, self._summed = (spared.saved, spared.unpriced), at
         live, held = self._overview.counts(reader)
         opened = sum(1 for one in self._parts.breakers.shown() if one.breaker.state.value != "closed")
-        self._strip, self._counted = Strip(live, held, *self._saved, opened), at
+        self._strip, self._counted, self._newest = Strip(live, held, *self._saved, opened), at, newest
         return self._strip
 
 

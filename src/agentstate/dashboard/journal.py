@@ -41,7 +41,8 @@ class Filters:
 class StepItem:
     """A row. ``state``: a key of ``rendering.STATES``; ``gutter``: for each run (see ``JournalPage.gutter``) ``paid``,
     ``replayed`` or nothing; ``bar``, ``start``: parts of the scale; ``latency``: seconds; ``cost``: USD, ``None``:
-    unknown; ``free``: nothing was asked of a provider; ``led``: the model that a fallback went to."""
+    unknown; ``free``: nothing was asked of a provider; ``led``: the model that a fallback went to; ``shared``: it is of
+    the session that this one was forked from; ``forks``: sessions that were forked right before it."""
 
     number: int
     kind: str
@@ -61,6 +62,8 @@ class StepItem:
     superseded: bool
     edited: bool
     diverged: bool
+    shared: bool
+    forks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +98,16 @@ class JournalPage:
     later: int | None
 
 
+NOTHING = JournalPage((), (), 0, -1, 0, None, None, None)
+
+
 def journal_page(
     reader: Reader, session: SessionRow, filters: Filters, start: int | None = None, only: int | None = None
 ) -> JournalPage:
     """A page of it. ``start``: the number of its first step; none: the newest ones. ``only``: just that step."""
     runs = list(reversed(reader.runs(session.id, 1000)))
     if only is not None:
-        steps = reader.steps(session.id, only, only, 1)
+        steps = [step for step in reader.all_steps(session.id, only, 1) if step.number == only]
         earlier = later = matches = None
     elif filters.any:
         found = list(_matching(reader, session, filters))
@@ -113,7 +119,7 @@ def journal_page(
     else:
         matches = None
         begin = max(0, session.steps - PAGE) if start is None else max(0, min(start, session.steps - 1))
-        steps = reader.steps(session.id, begin, limit=PAGE)
+        steps = reader.all_steps(session.id, begin, PAGE)
         earlier = max(0, begin - PAGE) if begin else None
         later = begin + PAGE if begin + PAGE < session.steps else None
     items = _items(reader, session, steps, runs, filters)
@@ -128,7 +134,7 @@ def journal_page(
 def all_steps(reader: Reader, session: SessionRow) -> Iterator[StepRow]:
     """Every step of a session, in order."""
     start = 0
-    while page := reader.steps(session.id, start, limit=_SCAN):
+    while page := reader.all_steps(session.id, start, _SCAN):
         yield from page
         start = page[-1].number + 1
 
@@ -143,7 +149,7 @@ def _matching(reader: Reader, session: SessionRow, filters: Filters) -> Iterator
         calling = reader.tool_names(step.id for step in page)
         page = [step for step in page if step.kind == "tool" or step.id in calling]
     if filters.find:
-        numbers = set(reader.finding(page, filters.find))
+        numbers = reader.finding(page, filters.find)
         page = [step for step in page if step.number in numbers]
     yield from page
 
@@ -158,7 +164,10 @@ def _items(
     reader: Reader, session: SessionRow, steps: Sequence[StepRow], runs: Sequence[RunRow], filters: Filters
 ) -> list[StepItem]:
     ids = [step.id for step in steps]
-    shown = dict(reader.shown(session))
+    lineage = reader.shown(session)
+    shown, edits = dict(lineage), reader.revisions(lineage)
+    forks = reader.fork_points(session.id)
+    own = {key for key, branch in reader.branches(session.id).items() if branch.session == session.id}
     tools, effects, led = reader.tool_names(ids), reader.tool_steps(ids), reader.detoured(ids)
     given: dict[int, dict[int, Given]] = {}
     diverging = set()
@@ -171,7 +180,7 @@ def _items(
     beside = [run.id for run in runs[-GUTTER:]]
     items = []
     for step, (start, part) in zip(steps, spans, strict=True):
-        line = summaries.line(reader, step, effects.get(step.id), tools.get(step.id, ()))
+        line = summaries.line(reader, step, effects.get(step.id), tools.get(step.id, ()), edits.get(step.id))
         hands = given.get(step.id, {})
         replayed = any(one.outcome in _REPLAYED or one.again for one in hands.values())
         state = _state(step, line.release, step.id in pending, replayed)
@@ -181,7 +190,7 @@ def _items(
                 tuple(_mark(step, hands.get(run), run) for run in beside), step.attempts, led.get(step.id, ""),
                 _latency(step), part, start, line.tokens, step.cost, _free(step),
                 step.branch not in shown or step.number >= shown[step.branch],
-                line.release is Release.ANSWER and line.altered, step.id in diverging,
+                line.altered, step.id in diverging, step.branch not in own, tuple(forks.get(step.number, ())),
             )
         )  # fmt: skip
     return items

@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 
 from agentstate import clock
 from agentstate.core.visible import visible
-from agentstate.dashboard import markup, svg
+from agentstate.dashboard import charts, markup, svg
 from agentstate.dashboard.frame import session_path
 
 # Every state that pages show: its glyph and its word. The class that gives it colour is the key itself.
@@ -67,7 +67,14 @@ def environment() -> Environment:
         exact=exact, markdown=markup.markdown, coloured=markup.coloured, bytes=size, pretty=pretty,
     )  # fmt: skip
     made.globals.update(
-        states=STATES, session_path=session_path, query=query, svg=svg, unknown_price=UNKNOWN_PRICE, bar=svg.bar
+        states=STATES,
+        session_path=session_path,
+        query=query,
+        svg=svg,
+        unknown_price=UNKNOWN_PRICE,
+        bar=svg.bar,
+        charts=charts,
+        dollars=dollars,
     )
     return made
 

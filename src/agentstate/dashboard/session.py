@@ -14,7 +14,7 @@ from agentstate import clock
 from agentstate.core import pausing
 from agentstate.core.model import SessionStatus
 from agentstate.dashboard.frame import ROOT, session_path
-from agentstate.dashboard.journal import Filters, JournalPage, journal_page
+from agentstate.dashboard.journal import NOTHING, Filters, JournalPage, journal_page
 from agentstate.dashboard.step import StepPanel, step_panel
 from agentstate.engine.core import Parts
 from agentstate.engine.overview import Overview
@@ -41,8 +41,9 @@ class Banner:
 
 @dataclass(frozen=True, slots=True)
 class SessionHead:
-    """What is known of a session in short. ``lasted``: from its first request to its last change, seconds; ``paused``:
-    it can be resumed; ``over``: it is completed or failed; money is USD, times are seconds since the epoch."""
+    """What is known of a session in short. ``lasted``: from its first request to its last change, seconds;
+    ``forked_from``, ``forked_at``: whose steps below which number it shares; ``paused``: it can be resumed; ``over``:
+    it is completed or failed; money is USD, times are seconds since the epoch."""
 
     id: str
     state: str
@@ -61,6 +62,8 @@ class SessionHead:
     paused: bool
     over: bool
     rating: str
+    forked_from: str
+    forked_at: int | None
     created_at: float
     updated_at: float
     banners: tuple[Banner, ...]
@@ -105,14 +108,17 @@ def session_page(
     filters: Filters,
     start: int | None,
     step: tuple[int, str, bool] | None,
+    listed: bool = True,
 ) -> SessionPage:
     """The page of a session. ``start``: the number of the first step that is shown, none: the newest are; ``step``:
-    (number, tab, whether bodies are shown whole) of the step that is open. Raises ``NotFound``."""
+    (number, tab, whether bodies are shown whole) of the step that is open; ``listed``: the journal is wanted too.
+    Raises ``NotFound``."""
     row, head = session_head(reader, parts, overview, key)
     panel = step_panel(reader, parts, row, *step) if step is not None else None
     if start is None and panel is not None and not filters.any and panel.number < row.steps - 200:
         start = max(0, panel.number - 20)
-    return SessionPage(head, journal_page(reader, row, filters, start), filters, start, panel)
+    journal = journal_page(reader, row, filters, start) if listed else NOTHING
+    return SessionPage(head, journal, filters, start, panel)
 
 
 def session_head(reader: Reader, parts: Parts, overview: Overview, key: str) -> tuple[SessionRow, SessionHead]:
@@ -129,8 +135,18 @@ def session_head(reader: Reader, parts: Parts, overview: Overview, key: str) -> 
         row.steps, row.updated_at - row.created_at, used.sent.tokens.total, used.sent.cost, used.sent.unpriced,
         used.spared.saved, used.spared.unpriced, row.status is SessionStatus.PAUSED,
         row.status in (SessionStatus.COMPLETED, SessionStatus.FAILED), rating.verdict if rating is not None else "",
+        *_origin(reader, row),
         row.created_at, row.updated_at, tuple(_banners(reader, parts, row, models)),
     )  # fmt: skip
+
+
+def _origin(reader: Reader, row: SessionRow) -> tuple[str, int | None]:
+    """The session that it was forked from, and the number below which it shares its steps."""
+    fork = reader.fork_of(row.id)
+    if fork is None or fork.branch.parent is None:
+        return "", None
+    source = reader.session_of(reader.session_of_branch(fork.branch.parent))
+    return (source.key if source is not None else "a session that is gone"), fork.branch.upto
 
 
 def _banners(reader: Reader, parts: Parts, row: SessionRow, models: tuple[str, ...]) -> list[Banner]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from agentstate.core.model import ApprovalState, Release, Shape, State
 from agentstate.core.usage import Tokens, counted
+from agentstate.dashboard import summaries
 from agentstate.dashboard.conversation import Conversation, conversation
 from agentstate.dashboard.rendering import pretty
 from agentstate.dialects import registry
@@ -89,9 +90,9 @@ class TryItem:
 class StepPanel:
     """``tab``: which of ``TABS`` is filled; ``queued``: seconds from the request to the first attempt; ``latency``:
     from the last attempt's start to its end; ``growing``: it is in flight, ``gone``: and nobody reads it any more;
-    ``tool``: what a tool's step is about; ``given``, ``received``: the answer as agents are given it, and as it came
-    where that is something else; ``curl``: the request as a command line, without keys; ``previous``, ``next``: steps
-    beside it."""
+    ``tool``: what a tool's step is about; ``edited_by``: who edited its answer; ``given``, ``received``: the answer as
+    agents are given it, and as it came where that is something else; ``curl``: the request as a command line, without
+    keys; ``previous``, ``next``: steps beside it."""
 
     number: int
     tab: str
@@ -117,6 +118,8 @@ class StepPanel:
     fingerprint: str
     superseded: bool
     release: str
+    edited_by: str
+    edit_reason: str
     rating: str
     rating_note: str
     labels: tuple[str, ...]
@@ -141,7 +144,7 @@ def step_panel(
     reader: Reader, parts: Parts, session: SessionRow, number: int, tab: str = "", whole: bool = False
 ) -> StepPanel:
     """Raises ``NotFound``."""
-    found = [one for one in reader.steps(session.id, number, number, 1) if one.number == number]
+    found = [one for one in reader.all_steps(session.id, number, 1) if one.number == number]
     if not found:
         there = f"it has the steps 0 to {session.steps - 1}" if session.steps else "it has none yet"
         raise NotFound(f"session {session.key!r} has no step {number}; {there}")
@@ -157,16 +160,22 @@ class _Panel:
         live = parts.floating.live.get(step.id)
         self._recording: Recording | None = live.recording if live is not None else None
         self._sent = self._recording.so_far() if self._recording is not None else b""
-        self._answer, self._received, self._fault = self._answers()
+        self._edit = reader.revisions(reader.shown(session)).get(step.id)
+        self._answers, self._fault = summaries.Answers(), ""
+        try:
+            self._answers = summaries.answers(reader, step, self._edit)
+        except AgentStateError as error:
+            self._fault = str(error)
+        self._answer, self._received = self._answers
 
     def made(self) -> StepPanel:
         step, reader, tab = self._step, self._reader, self._tab
-        runs = {run.id: run.name for run in reader.runs(self._session.id, 1000)}
+        runs = reader.run_names([step.run])
+        edit = self._edit
         shown = dict(reader.shown(self._session))
         tries = self._tries()
         rating = reader.ratings(self._session.id).get(step.id)
         tool = reader.tool_steps([step.id]).get(step.id)
-        conversing = tab == "conversation" and tool is None
         bodies = tab in ("request", "raw") or (tab == "conversation" and tool is not None)
         answers = tab in ("response", "raw") or (tab == "conversation" and tool is not None)
         return StepPanel(
@@ -177,10 +186,11 @@ class _Panel:
             step.cost, step.prices, step.attempts, step.fingerprint.hex(),
             step.branch not in shown or step.number >= shown[step.branch],
             self._answer.release.value if self._answer is not None and self._answer.release is not None else "",
+            edit.made_by if edit is not None else "", edit.reason if edit is not None else "",
             rating.verdict if rating is not None else "", rating.note if rating is not None else "",
             reader.step_labels(self._session.id).get(step.id, ()), self._recording is not None,
             self._recording is not None and not self._recording.readers, len(self._sent), self._hands(), self._asked(),
-            tool, conversation(reader, self._session, step, self._whole, self._sent) if conversing else None,
+            tool, self._conversation() if tab == "conversation" and tool is None else None,
             self._request() if bodies else None, self._body(self._answer) if answers else None,
             self._body(self._received) if answers else None, self._head() if tab == "raw" else (), tries,
             self._curl() if tab == "request" and tool is None else "",
@@ -188,18 +198,8 @@ class _Panel:
             step.number + 1 if step.number + 1 < self._session.steps else None,
         )  # fmt: skip
 
-    def _answers(self) -> tuple[AnswerRow | None, AnswerRow | None, str]:
-        """(as agents are given it, as it came where that is another, why it cannot be read)."""
-        if not self._step.has_body:
-            return None, None, ""
-        try:
-            answer = self._reader.answer(self._step.id)
-            if answer.release is None:
-                return answer, None, ""
-            received = self._reader.received(self._step.id)
-            return answer, received if received.body != answer.body else None, ""
-        except AgentStateError as error:
-            return None, None, str(error)
+    def _conversation(self) -> Conversation:
+        return conversation(self._reader, self._session, self._step, self._whole, self._answers, self._sent)
 
     def _state(self) -> str:
         asked = any(row.state is ApprovalState.PENDING for row in self._reader.approvals_of(self._step.id))

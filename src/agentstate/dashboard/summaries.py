@@ -13,6 +13,7 @@ from agentstate.core.transcript import Dialogue, Reply
 from agentstate.core.usage import counted
 from agentstate.dialects import registry, transcripts
 from agentstate.errors import AgentStateError
+from agentstate.store.branches import RevisionRow
 from agentstate.store.journal_reader import ToolStep
 from agentstate.store.reader import Reader
 from agentstate.store.rows import AnswerRow, StepRow
@@ -31,8 +32,33 @@ class Line(NamedTuple):
     altered: bool = False
 
 
-def line(reader: Reader, step: StepRow, effect: ToolStep | None, tools: tuple[str, ...]) -> Line:
-    """One line for a step."""
+class Answers(NamedTuple):
+    """``given``: as agents are given it on this branch; ``received``: as it came, where that is another."""
+
+    given: AnswerRow | None = None
+    received: AnswerRow | None = None
+
+
+def answers(reader: Reader, step: StepRow, edit: RevisionRow | None) -> Answers:
+    """The recorded answer of a step, and the one that a person or a decision put in its place.
+
+    Raises ``StoreCorrupt``.
+    """
+    if not step.has_body:
+        return Answers()
+    answer = reader.answer(step.id)
+    if edit is not None:
+        return Answers(answer._replace(body=reader.blob(edit.body), shape=Shape()), answer)
+    if answer.release is None:
+        return Answers(answer)
+    received = reader.received(step.id)
+    return Answers(answer, received if received.body != answer.body else None)
+
+
+def line(
+    reader: Reader, step: StepRow, effect: ToolStep | None, tools: tuple[str, ...], edit: RevisionRow | None = None
+) -> Line:
+    """One line for a step; ``edit``: of its answer."""
     tokens = _tokens(step)
     if effect is not None:
         return Line(called(effect.tool, effect.arguments), tokens)
@@ -41,8 +67,9 @@ def line(reader: Reader, step: StepRow, effect: ToolStep | None, tools: tuple[st
     if not step.has_body:
         return Line(_short(step.error or "no answer"), tokens)
     try:
-        answer = reader.answer(step.id)
-        altered = answer.release is Release.ANSWER and reader.received(step.id).body != answer.body
+        answer, other = answers(reader, step, edit)
+        assert answer is not None
+        altered = edit is not None or (other is not None and answer.release is Release.ANSWER)
         return Line(_said(step, answer, tools), tokens, answer.release, altered)
     except AgentStateError as error:
         return Line(_short(str(error)), tokens)

@@ -214,6 +214,19 @@ def _responses_text(plain: bytes) -> str:
     return "".join(_text(member(part, "text")) for part in parts if loaded(member(part, "type")) == "output_text")
 
 
+def _said(item: bytes, text: str) -> bytes:
+    """The parts of a message with the text in the place of the first that says one; empty: none does."""
+    parts = listed(item, "content")
+    spoken = [place for place, part in enumerate(parts) if loaded(member(part, "type")) == "output_text"]
+    if not spoken:
+        return b""
+    first = parts[spoken[0]]
+    gone = _without(first, {"annotations": b"[]", "logprobs": b"[]"})
+    changes: dict[int, Sequence[bytes]] = {place: [] for place in range(len(parts))}
+    changes[spoken[0]] = [with_members(first, {"text": encoded(text), **gone})]
+    return with_elements(member(item, "content"), changes)
+
+
 def _responses_write(plain: bytes, text: str) -> bytes:
     items = listed(plain, "output")
     spoken = _messages(plain)
@@ -227,7 +240,9 @@ def _responses_write(plain: bytes, text: str) -> bytes:
         )  # fmt: skip
     before = calls[0] if calls else len(items)
     array = member(plain, "output") or b"[]"
-    made = _replaced(array, spoken, new, before, lambda item: with_members(item, {"content": said}))
+    made = _replaced(
+        array, spoken, new, before, lambda item: with_members(item, {"content": _said(item, text) or said})
+    )
     changes: Changes = {"output": made}
     if any(one.name == "output_text" for one in members(plain)):
         changes["output_text"] = encoded(text)

@@ -88,13 +88,14 @@ def diagnostics(parts: Parts, reader: Reader) -> dict[str, Any]:
     """Everything that helps to find out what is wrong, as JSON values. In a thread."""
     from agentstate.engine.stats import stats
 
-    now = clock.now()
     total = stats(reader).total
+    settings = plain(parts.settings.model_dump())
+    settings["store"].pop("url")  # a path, which names somebody's folder
     return {
-        "at": now,
+        "at": clock.now(),
         "versions": versions()._asdict(),
         "libraries": [library._asdict() for library in libraries()],
-        "settings": plain(parts.settings.model_dump()),
+        "settings": settings,
         "store": sizes(parts.journal.path) | {"rows": counted(reader)},
         "calls": total.sent._asdict() | {"tokens": total.sent.tokens._asdict()},
         "replays": total.spared._asdict(),

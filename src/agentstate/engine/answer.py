@@ -87,7 +87,7 @@ class Answering:
         entries = []
         if journal.facts.holds(view.shown, asked.print.key):
             entries = journal.read.entries(view.shown, asked.print.key, run.id, run.siblings)
-            if view.floor or view.barred:
+            if view.floor or view.edits:
                 entries = view.usable(entries)
         seen = self.parts.floating.seen(entries, run.id, asked.session.head, asked.print.key)
         ask = Ask(request.mode, request.retry, request.retry_key, request.hint, asked.call.pure)
@@ -152,6 +152,8 @@ class Answering:
     async def _replay(self, asked: Asked, decision: Replay) -> Answer:
         run, floating = asked.run, self.parts.floating
         edit = self.parts.view(asked.session).edits.get(decision.step)
+        if edit is not None:
+            revised.check_grounds(self.parts, asked.session, edit)
         outcome = Outcome.MEMO if asked.call.pure else Outcome.REPLAY if edit is None else Outcome.EDITED
         hint = asked.request.hint
         commit = self.parts.journal.serve(
@@ -264,7 +266,8 @@ class Answering:
         if request.needs_approval and (step is None or waiting.must_ask(self.parts, step)):
             step, held = None, self.parts.gate.question_of_request(place, session.head, asked.call)
         kind = registry.provider_kind(request.normal, request.headers)
-        provider = self.parts.providers.for_dialect(kind)
+        provider = self.parts.providers.named(request.provider) if request.provider else None
+        provider = provider or self.parts.providers.for_dialect(kind)
         question = forwarded(request, kind, provider)
         uncounted = stream_usage.is_uncounted(asked.call) and self.parts.counts(provider)
         if uncounted:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from agentstate import clock
 from agentstate.core import budget, policy
 from agentstate.core.budget import Amount, Decision, Limit, Ruling, Scope, Unit
-from agentstate.core.model import ApprovalKind, OnReject, State
+from agentstate.core.model import ApprovalKind, Call, OnReject, State
 from agentstate.dialects import estimate
 from agentstate.engine.repeats import Repeats
 from agentstate.errors import BudgetExceeded, ShuttingDown, Unprocessable
+from agentstate.providers.provider import Provider
 from agentstate.settings import BudgetSettings
-from agentstate.store.rows import ApprovalRow, Begun, Message, NewApproval, Plan
+from agentstate.store.rows import ApprovalRow, Begun, Message, NewApproval, NewStep, Plan
 
 if TYPE_CHECKING:
     from agentstate.engine.core import Parts
@@ -35,7 +36,8 @@ REPEATS_WITH_LIMITS = 100
 
 
 class Budgets:
-    """One for each serving process. ``on``: some limit is set."""
+    """One for each serving process. ``on``: some limit is set; ``repeats``: how often the same may be asked in a row,
+    0: always."""
 
     def __init__(self, parts: Parts, settings: BudgetSettings) -> None:
         self._parts = parts
@@ -44,6 +46,7 @@ class Budgets:
         repeats = settings.repeats
         if repeats is None:
             repeats = REPEATS_WITH_LIMITS if self.limits else 0
+        self.repeats = repeats
         self._repeats = Repeats(parts, repeats)
         self.on = bool(self.limits) or repeats > 0
         self._priced = any(limit.unit is Unit.USD for limit in self.limits)
@@ -78,6 +81,20 @@ class Budgets:
                 await self._settled(left)
                 self._parts.pauses.check(job.place.session)
 
+    async def begin_quietly(self, session: str, new: NewStep, provider: Provider) -> Begun:
+        """Begin a step that a person asks for: where the budgets have no room it is refused, and nobody is asked or
+        told. Raises ``BudgetExceeded``."""
+
+        def never(ruling: Ruling, place: int) -> tuple[NewApproval, tuple[Message, ...]]:
+            raise AssertionError("nobody is asked")
+
+        call = await self._amount(provider, new.call, new.call.model)
+        plan = Plan(self.limits, call, clock.now(), False, never, None, patient=False)
+        begun = await self._parts.journal.begin_budgeted(new, plan, None)
+        if not isinstance(begun, Begun):
+            raise exceeded(begun, session)
+        return begun
+
     async def send(self, job: Job) -> Begun | Ruling:
         """Send a question that was held, if the budgets let it now; else what stands in its way."""
         return await self._parts.journal.send_budgeted(job.live.step, job.new, await self._plan(job, False))
@@ -110,24 +127,27 @@ class Budgets:
             self._waiting.discard(future)
 
     async def _plan(self, job: Job, begins: bool, other: str = "") -> Plan:
-        if self._priced and not self._parts.pricing.ready:
-            await asyncio.wrap_future(self._parts.pricing.warm())
-        size, at = estimate.of(job.call), clock.now()
-        model = other or job.call.model
-        usd = None
-        if self._priced:
-            usd = self._parts.pricing.estimated(job.provider, model, size.input, size.output, at)
-            if usd is None:
-                self._say_unpriced(job.provider.name, model)
+        call = await self._amount(job.provider, job.call, other or job.call.model)
         return Plan(
             self.limits,
-            Amount(usd or 0.0, 0, size.total),
-            at,
+            call,
+            clock.now(),
             self._hold,
             partial(self._question, job),
             partial(self._told, job),
             repeated=self._repeats.noticed(job) if begins else None,
         )
+
+    async def _amount(self, provider: Provider, call: Call, model: str) -> Amount:
+        """What a call may take at most."""
+        if self._priced and not self._parts.pricing.ready:
+            await asyncio.wrap_future(self._parts.pricing.warm())
+        size, usd = estimate.of(call), None
+        if self._priced:
+            usd = self._parts.pricing.estimated(provider, model, size.input, size.output, clock.now())
+            if usd is None:
+                self._say_unpriced(provider.name, model)
+        return Amount(usd or 0.0, 0, size.total)
 
     def _say_unpriced(self, provider: str, model: str) -> None:
         if (provider, model) not in self._unpriced and len(self._unpriced) < 1000:

@@ -78,13 +78,15 @@ class Unfit(Exception):
 
 class Asking(NamedTuple):
     """A call as it is asked of candidates. ``session``: of the journal; ``None``: it is not journaled; ``retold``: a
-    request with the whole transcript as its model is to be told it, see ``engine.overlay``."""
+    request with the whole transcript as its model is to be told it, see ``engine.overlay``; ``key``: for this
+    call alone, in the place of the provider's own."""
 
     parts: Parts
     dialect: Dialect
     call: Call
     session: int | None
     retold: Callable[[held.Whole], bytes] | None = None
+    key: str = ""
 
 
 def switch_to(job: Asking, candidate: Candidate, asked: Provider, question: Question, strict: bool) -> Switch:
@@ -103,7 +105,7 @@ def switch_to(job: Asking, candidate: Candidate, asked: Provider, question: Ques
     if job.dialect.provider in provider.dialects:
         path = _PATHS.get(job.dialect.name, question.path)
         query = query_of.without_credentials(question.query) if job.dialect.name == "gemini" else ""
-        moved = question._replace(path=path, query=query, headers=_headers(provider, question.headers))
+        moved = question._replace(path=path, query=query, headers=headers_for(job, provider, question.headers))
         return _own_format(job, candidate, provider, moved, body, strict, elsewhere=True)
     return _translated(job, candidate, provider, question, body, strict)
 
@@ -161,10 +163,11 @@ def _standing_alone(job: Asking, body: bytes) -> bytes:
     return job.retold(whole)
 
 
-def _headers(provider: Provider, headers: Headers) -> Headers:
-    """The agent's headers for another provider, with our key for that one; none where it is on this host."""
+def headers_for(job: Asking, provider: Provider, headers: Headers) -> Headers:
+    """The agent's headers for another provider, with our key for that one; none where it is on this host. Raises
+    ``Unfit`` where there is no key."""
     try:
-        ours = provider.credentials()
+        ours = provider.carrying(job.key) if job.key else provider.credentials()
     except SettingsError as error:
         raise Unfit(error.message) from None
     if not ours and "ollama" not in provider.dialects and urlsplit(provider.root).hostname not in _HERE:
@@ -207,7 +210,7 @@ def _translated(
     agent = next((value for name, value in question.headers if name.lower() == "user-agent"), "AgentState")
     headers: Headers = [("content-type", "application/json"), ("accept", "application/json"), ("user-agent", agent)]
     headers += [*_WANTED.get(dialect.provider, []), ("accept-encoding", "identity")]
-    sent = Question("POST", path, "", _headers(provider, headers), plain)
+    sent = Question("POST", path, "", headers_for(job, provider, headers), plain)
     return Switch(candidate, provider, sent, Foreign(dialect, call, body, tuple(made.losses)))
 
 

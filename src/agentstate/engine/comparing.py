@@ -18,11 +18,11 @@ from agentstate.core import comparing, usage
 from agentstate.core.aligning import Beside, aligned
 from agentstate.core.branching import lineage
 from agentstate.core.comparing import Fields, Kind, Said
-from agentstate.core.model import Call
+from agentstate.core.model import Call, Shape
 from agentstate.dialects import registry
 from agentstate.dialects.saying import said
 from agentstate.errors import NotFound
-from agentstate.store.comparing_reader import ComparedRow
+from agentstate.store.comparing_reader import EDITED, ComparedRow
 from agentstate.store.reader import Lineage, Reader
 
 _ANSWER = ("state", "status", "error", "model", "finish", "parts", "calls", "rest")
@@ -201,7 +201,13 @@ def chosen(reader: Reader, reference: str) -> _Chosen:
 
 
 def _of_branches(reader: Reader, reference: str, key: str, branch: int | None, shown: Lineage) -> _Chosen:
-    rows = reader.compared(shown)
+    rows, edits = reader.compared(shown), reader.revisions(shown)
+    if edits:  # agents are given those, and what went on from the answers before them is left behind
+        left = {one.step for one in reader.left_behind(shown)}
+        rows = [
+            row._replace(mode=EDITED, given=edits[row.id].body) if row.id in edits else row
+            for row in rows if row.id not in left
+        ]  # fmt: skip
     return _Chosen(_side(reference, key, "", branch, rows), rows)
 
 
@@ -263,12 +269,12 @@ def _judged(reader: Reader, left: _Chosen, right: _Chosen, place: Beside) -> tup
         return (Kind.RIGHT if mine is None else Kind.LEFT), ()
     if not place.equal:
         return Kind.REQUEST, ("request",)
-    if mine.id == theirs.id or _of_answer(mine) == _of_answer(theirs):
+    if _of_answer(mine) == _of_answer(theirs):
         return Kind.SAME, ()
     differs = _differing(_said(reader, mine, False), _said(reader, theirs, False))
     if mine.mode or theirs.mode:
         given = _differing(_said(reader, mine, True), _said(reader, theirs, True))
-        differs += ("released",) if given != differs or mine.mode != theirs.mode else ()
+        differs += ("released",) if given and given != differs else ()
     return (Kind.ANSWER if differs else Kind.SAME), differs
 
 
@@ -287,6 +293,8 @@ def _differing(left: Said, right: Said) -> tuple[str, ...]:
 def _said(reader: Reader, row: ComparedRow, given: bool) -> Said:
     """``given``: as the agent was given it, else as it was received."""
     answer = reader.answer(row.id) if given else reader.received(row.id)
+    if given and row.mode == EDITED and row.given is not None:
+        answer = answer._replace(body=reader.blob(row.given), shape=Shape())
     dialect = registry.BY_NAME.get(row.dialect) if row.kind == "model" else None
     call = Call(row.dialect, "POST", row.path, b"", b"", model=row.asked_model)
     error = row.error

@@ -19,6 +19,7 @@ from agentstate.dialects.responses_context import conversation_of, inputs, outpu
 from agentstate.engine.core import Parts
 from agentstate.engine.held import Link, Whole, as_whole, link_of
 from agentstate.errors import ApprovalUnavailable, BadRequest
+from agentstate.store.branches import is_in
 from agentstate.store.rows import SessionRow
 
 _NAME = re.compile(r"[\w-]{1,256}")
@@ -70,7 +71,7 @@ def _exchanges(parts: Parts, session: SessionRow, name: str, before: int) -> lis
 def _said_in(parts: Parts, session: SessionRow, key: int, name: str, before: int) -> list[_Exchange]:
     """The part of it that the session ``key`` has said."""
     read = parts.journal.read
-    shown, _ = parts.head(session)
+    view = parts.view(session)
     found: list[_Exchange] = []
     start = 0
     while rows := read.steps(key, start=start, limit=_PAGE):
@@ -79,7 +80,7 @@ def _said_in(parts: Parts, session: SessionRow, key: int, name: str, before: int
                 continue
             *_, body = read.request(row.id)
             if conversation_of(body) == name:
-                here = any(row.branch == branch and row.number < upto for branch, upto in shown)
+                here = is_in(view.shown, row.branch, row.number) and row.id not in view.barred
                 received = read.received(row.id)
                 plain = registry.BY_NAME[row.dialect].convert(received.shape, Shape(), received.body)
                 release = read.answer(row.id).release

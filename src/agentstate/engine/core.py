@@ -6,6 +6,7 @@ Invariant: what is opened here is closed here, in the opposite order, and a stop
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import importlib
 import logging
 from collections.abc import Mapping
@@ -69,9 +70,10 @@ class Head(NamedTuple):
 
     def usable(self, entries: list[Entry]) -> list[Entry]:
         """The recorded steps that may answer on this branch: none that went on from what an edit replaced, and of
-        another session only what is done, since a further attempt would be written there."""
+        another session only what is done, since a further attempt would be written there. An edited answer is not the
+        one of which runs died."""
         return [
-            entry for entry in entries
+            entry if entry.step not in self.edits else dataclasses.replace(entry, broken=False) for entry in entries
             if entry.step not in self.barred
             and (entry.number >= self.floor or entry.state is State.COMPLETED or replay.is_history(entry))
         ]  # fmt: skip

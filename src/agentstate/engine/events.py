@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from agentstate import clock
 from agentstate.errors import BadRequest
-from agentstate.store.changes import ALL, AUDITED, Change
+from agentstate.store.changes import ALL, AUDITED, SESSION, Change
 from agentstate.store.reader import Reader
 
 MOST = 10_000  # events that are kept: about 3 MB
@@ -190,7 +190,9 @@ def spelled(reader: Reader, at: float, change: Change) -> dict[str, Any]:
         data["step"] = found.step
     if found.run:
         data["run"] = found.run
-    if subject:
+    if kind == SESSION and subject:  # it is gone: nothing else knows its name any more
+        data["session"] = subject
+    elif subject:
         data["approval" if approval else "subject"] = subject
     if state:
         data["action" if kind == AUDITED else "state"] = state

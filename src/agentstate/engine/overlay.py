@@ -23,6 +23,7 @@ from agentstate.dialects.overlay_blocks import AnthropicForm, GeminiForm
 from agentstate.dialects.overlay_openai import ChatForm
 from agentstate.dialects.overlay_responses import ResponsesForm
 from agentstate.dialects.responses_context import conversation_of
+from agentstate.engine.revised import as_edited
 from agentstate.engine.settling import verdict_of
 from agentstate.errors import AgentStateError
 from agentstate.store.branches import RevisionRow
@@ -87,6 +88,7 @@ class Overlays:
         self._parts = parts
         self._known: dict[int, tuple[_Retold, ...]] = {}
         self._size = 0  # of the answers in it, in bytes
+        self._edits: Mapping[int, RevisionRow] = {}  # of the branch whose request is looked at
 
     def concern(self, session: int) -> bool:
         """Whether there is anything in a session that its model may have to be told."""
@@ -143,6 +145,7 @@ class Overlays:
         """
         row = self._parts.journal.facts.session_of(session)
         edits = self._parts.view(row).edits if row is not None else {}
+        self._edits = edits
         told_of = [one for one in self._of(session) if one.step not in edits]
         told_of += [self._edited(edit) for edit in edits.values()]
         retold = [one for one in told_of if one.dialect == dialect.name and _is_shown(one, shown)]
@@ -247,7 +250,9 @@ class Overlays:
         read = self._parts.journal.read
         dialect, call = self._question(step)
         form = FORMS[dialect.name]
-        answer = read.answer(step)
+        answer, edit = read.answer(step), self._edits.get(step)
+        if edit is not None:
+            answer = as_edited(read, answer, edit)
         plain = dialect.convert(answer.shape, Shape(), answer.body)
         heard = form.heard(form.said(plain))
         fates = self._fates(step, dialect, call, answer.release, answer.said) if answer.release is not None else ()

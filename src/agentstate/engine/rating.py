@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentstate.core.approval import Person
-from agentstate.core.dataset_filter import RATINGS
 from agentstate.engine.core import Parts
 from agentstate.engine.sessions import checked_label, found
 from agentstate.errors import BadRequest, NotFound
-from agentstate.store.ratings import RatingRow
+from agentstate.store.rating_reader import RatingRow
 from agentstate.store.reader import Reader
 from agentstate.store.rows import SessionRow
 
 MOST_NOTE = 2000
+VERDICTS = ("good", "bad", "none")
 EXAMPLE = "example"  # the label by which a step is kept as an example
 
 
@@ -26,8 +26,8 @@ async def rate(parts: Parts, key: str, number: int | None, verdict: str, note: s
 
     Raises ``NotFound``, ``BadRequest``.
     """
-    if verdict not in RATINGS:
-        raise BadRequest(f"rating is {verdict[:40]!r}; use {', '.join(RATINGS)}")
+    if verdict not in VERDICTS:
+        raise BadRequest(f"rating is {verdict[:40]!r}; use {', '.join(VERDICTS)}")
     if len(note) > MOST_NOTE:
         raise BadRequest(f"the note has {len(note)} characters; give {MOST_NOTE} at most")
     session, step = of(parts.journal.read, key, number)

@@ -47,7 +47,7 @@ def rehearsed(reader: Reader, key: str, policies: Policies, number: int | None =
     met: list[Met] = []
     for step in steps:
         if step.has_body:
-            met += _met(reader, step.id, step.number, place, policies)[0]
+            met += _met(reader, step.id, step.number, place, policies)
     return met
 
 
@@ -72,47 +72,74 @@ class Rehearsal(NamedTuple):
     whole: bool
 
 
+class Proposal(NamedTuple):
+    """A recorded call, and where it was proposed."""
+
+    place: Place
+    number: int
+    call: ToolCall
+
+
+class Proposals(NamedTuple):
+    """The last calls, newest first. ``unread``, ``whole``: as in ``Rehearsal``."""
+
+    calls: tuple[Proposal, ...]
+    unread: int
+    whole: bool
+
+
 def rehearsed_last(reader: Reader, policies: Policies, last: int = LAST, shown: int = 50) -> Rehearsal:
     """What the ``last`` calls that answers of any session propose would meet; ``shown``: at most so many of those kept.
 
     Looks at no more than 64 MiB of requests and answers. Raises ``BadRequest``.
     """
+    return judged(last_proposals(reader, last), policies, shown)
+
+
+def last_proposals(reader: Reader, last: int = LAST) -> Proposals:
+    """The calls themselves, to be judged under one set of policies or several. Raises ``BadRequest``."""
     if not 1 <= last <= _MOST_LAST:
         raise BadRequest(f"last is {last}; give 1 to {_MOST_LAST} calls")
-    by_rule: Counter[tuple[int, Action]] = Counter()
-    counts: Counter[Action] = Counter()
-    kept: list[Seen] = []
-    looked = unread = size = 0
+    found: list[Proposal] = []
+    unread = size = 0
     labels: dict[int, tuple[str, ...]] = {}
-    steps = reader.last_proposing(last)
-    for step in steps:
-        if looked >= last or size > _LARGEST:
+    for step in reader.last_proposing(last):
+        if len(found) >= last or size > _LARGEST:
             break
         if step.key not in labels:
             labels[step.key] = reader.labels(step.key)
         place = Place(step.session, labels[step.key])
-        met, read = _met(reader, step.step, step.number, place, policies)
+        try:
+            calls, read = _proposed(reader, step.step)
+        except AgentStateError:
+            unread += 1
+            continue
         size += read
-        for one in reversed(met[: last - looked]):
-            if one.ruling is None:
-                unread += 1
-                continue
-            looked += 1
-            counts[one.ruling.action] += 1
-            by_rule[(one.ruling.rule.number if one.ruling.rule is not None else 0, one.ruling.action)] += 1
-            if one.ruling.action is not Action.ALLOW and len(kept) < shown:
-                kept.append(Seen(step.session, one))
-    whole = looked >= last or size <= _LARGEST
-    return Rehearsal(looked, unread, dict(counts), dict(by_rule), tuple(kept), whole)
+        found += [Proposal(place, step.number, call) for call in reversed(calls)]
+    return Proposals(tuple(found[:last]), unread, len(found) >= last or size <= _LARGEST)
 
 
-def _met(reader: Reader, step: int, number: int, place: Place, policies: Policies) -> tuple[list[Met], int]:
-    """What the calls of one answer would meet, and how many bytes were read for it."""
+def judged(proposals: Proposals, policies: Policies, shown: int = 50) -> Rehearsal:
+    """What these calls would meet."""
+    by_rule: Counter[tuple[int, Action]] = Counter()
+    counts: Counter[Action] = Counter()
+    kept: list[Seen] = []
+    for place, number, call in proposals.calls:
+        ruling = policies.ruling(call, place)
+        counts[ruling.action] += 1
+        by_rule[(ruling.rule.number if ruling.rule is not None else 0, ruling.action)] += 1
+        if ruling.action is not Action.ALLOW and len(kept) < shown:
+            kept.append(Seen(place.session, Met(number, call, ruling)))
+    looked = len(proposals.calls)
+    return Rehearsal(looked, proposals.unread, dict(counts), dict(by_rule), tuple(kept), proposals.whole)
+
+
+def _met(reader: Reader, step: int, number: int, place: Place, policies: Policies) -> list[Met]:
     try:
-        calls, size = _proposed(reader, step)
+        calls, _ = _proposed(reader, step)
     except AgentStateError as error:
-        return [Met(number, None, None, str(error))], 0
-    return [Met(number, call, policies.ruling(call, place)) for call in calls], size
+        return [Met(number, None, None, str(error))]
+    return [Met(number, call, policies.ruling(call, place)) for call in calls]
 
 
 def _steps(reader: Reader, session: int, count: int, number: int | None) -> list[StepRow]:
@@ -123,6 +150,7 @@ def _steps(reader: Reader, session: int, count: int, number: int | None) -> list
 
 
 def _proposed(reader: Reader, step: int) -> tuple[tuple[ToolCall, ...], int]:
+    """The calls of an answer, and how many bytes were read for them."""
     name, method, path, body = reader.request(step)
     dialect = registry.BY_NAME[name]
     answer = reader.received(step)

@@ -77,12 +77,12 @@ def suffices(parts: Parts, row: ApprovalRow, ruling: Ruling) -> bool:
         return True
     agreed = [
         who for who, action, *_ in parts.journal.read.votes(row.id)
-        if agrees(row, action) and (person := _person(parts, who)) and may_decide(person, rule.approvers)
+        if agrees(row, action) and (found := person(parts, who)) and may_decide(found, rule.approvers)
     ]  # fmt: skip
     return len(agreed) >= rule.quorum
 
 
-def _person(parts: Parts, name: str) -> Person | None:
+def person(parts: Parts, name: str) -> Person | None:
     """Who that is today; ``None``: nobody any more."""
     if name == ADMIN:
         return Person(name, Role.ADMIN)

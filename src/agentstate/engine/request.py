@@ -25,7 +25,8 @@ class Request(NamedTuple):
     ``patience``: how many seconds of silence the client bears; ``retry``: how often it says it has sent this before;
     ``drain``: whether the answer is finished when its reader leaves (``None``: as the settings say); ``rounds``: how
     often the model was told of a refusal on the way to this question; ``fallback``: the models to ask where its own
-    fails, as the request lists them, or ``none``.
+    fails, as the request lists them, or ``none``; ``provider``: that is asked, by its name, empty: the first that
+    speaks the wire format.
     """
 
     method: str
@@ -47,6 +48,7 @@ class Request(NamedTuple):
     patience: float = 15.0
     rounds: int = 0
     fallback: str = ""
+    provider: str = ""
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from agentstate.settings import Settings
 from agentstate.store.pruning import Batch, Doomed
 from agentstate.store.pruning_reader import Left, Pinned, Size, garbage_blobs, garbage_nodes
 from agentstate.store.reader import Reader
+from agentstate.store.wal import fold_aside
 
 if TYPE_CHECKING:
     from agentstate.engine.core import Parts
@@ -137,17 +138,26 @@ class Retention:
         """Let go what the rules ask for and nothing keeps. ``superseded_s``: also steps that a rollback left behind so
         long ago; ``vacuum``: give the space back to the file system. Raises ``StoreError``."""
         if dry_run:
-            return await self._foreseen(rules)
+            return await self._foreseen(rules, superseded_s)
         async with self._lock:
             try:
                 return await self._prune(rules, actor, vacuum, superseded_s, by_itself)
             finally:
                 self.working = None
 
-    async def _foreseen(self, rules: Rules) -> Report:
+    async def _foreseen(self, rules: Rules, superseded_s: float | None) -> Report:
         fates, size = await self._fates(rules), await self._reading(Reader.size)
         gone = tuple(fate for fate in fates if fate.goes)
-        return Report(True, gone, _counts(fates), 0, 0, size, size)
+        steps, going = 0, {fate.session.id for fate in gone}
+        if superseded_s is not None:
+            before = clock.now() - superseded_s
+
+            def work(reader: Reader) -> int:
+                sessions = [key for key in reader.old_rollbacks(before) if key not in going]
+                return sum(len(reader.superseded_of(session, before)) for session in sessions)
+
+            steps = await self._reading(work)
+        return Report(True, gone, _counts(fates), steps, 0, size, size)
 
     async def _prune(
         self, rules: Rules, actor: str, vacuum: bool, superseded_s: float | None, by_itself: bool
@@ -182,6 +192,9 @@ class Retention:
                     raise NotFound(f"there is no session {key!r}; `agentstate sessions` lists those there are")
                 known = Stands(row.id, row.key, row.status, row.steps, row.created_at, row.updated_at)
                 found = await self._doom(known, actor.name, Why.ASKED, await self._in_use())
+                if found is Why.IN_USE:  # what a person can do something about is told first
+                    now = await self._reading(lambda reader: reader.stands(row.id))
+                    found = (retention.kept_by(now) if now is not None else None) or found
                 if isinstance(found, Why):
                     raise self._refusal(known, found)
                 await self._finish()
@@ -234,7 +247,7 @@ class Retention:
         now = clock.now()
 
         def work(reader: Reader) -> list[Fate]:
-            used = busy | _alive(reader)
+            used = busy | _supervised(reader)
             found = [one._replace(in_use=one.in_use or one.key in talking) for one in reader.standing(used)]
             return retention.fates(rules, found, reader.forks(), now, reader.size().used)
 
@@ -246,8 +259,8 @@ class Retention:
         return frozenset(live.session for live in floating.live.values()) | {key for key, _ in floating.followed}
 
     async def _in_use(self) -> frozenset[int]:
-        """Sessions whose agents are alive, as far as their processes tell."""
-        return await self._reading(_alive)
+        """Sessions whose agents are watched by a supervisor."""
+        return await self._reading(_supervised)
 
     async def _let_go(self, fates: Sequence[Fate], actor: str) -> tuple[list[Fate], dict[Why, int]]:
         gone: list[Fate] = []
@@ -270,13 +283,14 @@ class Retention:
         """The session is gone from here on, or what keeps it. From the look at what is under way until it is gone
         nobody gets hold of it: whoever asks for it waits for the next one of its id."""
         parts = self._parts
+        cost = await self._reading(lambda reader: reader.cost_of(session.id))
         talking = any(parts.floating.talking(row.id) for row in parts.journal.facts.all_runs(session.id))
         open_ = session.key in parts.presence.open_sessions()
         if talking or open_ or session.id in alive or session.id in self._busy():
             return Why.IN_USE
         parts.journal.facts.doom(session.id, session.key)
         try:
-            return await parts.journal.doom_session(session, actor, why, at_most)
+            return await parts.journal.doom_session(session._replace(cost=cost), actor, why, at_most)
         finally:
             parts.journal.facts.settled(session.key)
 
@@ -323,6 +337,8 @@ class Retention:
         free = (await self._reading(Reader.size)).free
         self.working = Working("space", 0, free)
         await self._until_none(self._parts.journal.give_back)
+        # Most of the log is moved beside the writer: what is left for it to wait for is little.
+        await asyncio.to_thread(fold_aside, self._parts.journal.path, self._parts.settings.store.busy_s)
         await self._parts.journal.fold_log()
         return await self._reading(Reader.size)
 
@@ -356,12 +372,9 @@ class Retention:
         return await asyncio.to_thread(run)
 
 
-def _alive(reader: Reader) -> frozenset[int]:
-    """Sessions of which a run has not ended and its process, or its supervisor's, lives on this host."""
-    return frozenset(
-        session for session, _, owner, supervisor in reader.open_runs()
-        if (owner and processes.alive(owner)) or (supervisor is not None and processes.identity(supervisor))
-    )  # fmt: skip
+def _supervised(reader: Reader) -> frozenset[int]:
+    """Sessions of which a run has not ended and its supervisor lives on this host."""
+    return frozenset(session for session, supervisor in reader.supervised_runs() if processes.identity(supervisor))
 
 
 def _counts(fates: Sequence[Fate]) -> dict[Why, int]:

@@ -6,11 +6,15 @@ it was edited; where nothing was edited this costs one look into memory.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from agentstate.core.approval import may_decide
 from agentstate.core.divergence import Unread
-from agentstate.core.model import Shape
+from agentstate.core.model import Action, Shape
+from agentstate.engine.reopening import person
+from agentstate.errors import HumanRejection
 from agentstate.store.branches import RevisionRow
 from agentstate.store.reader import Reader
 from agentstate.store.rows import AnswerRow, SessionRow
@@ -51,3 +55,23 @@ def apart(parts: Parts, view: Head, run: int, unread: Sequence[Unread]) -> tuple
         [one for one in unread if one.step not in view.left],
         [one for one in unread if one.number < first],
     )
+
+
+def check_grounds(parts: Parts, session: SessionRow, edit: RevisionRow) -> None:
+    """Raises ``HumanRejection`` where an edit was given to no run yet and its calls are not any more what the policies
+    leave to who made it: as with any decision, what counts is what governs a call as it is given first."""
+    read = parts.journal.read
+    calls = [] if not json.loads(edit.changed)["calls"] else read.revised_calls(edit.branch, edit.step)
+    if not calls or read.was_given_edited(edit.step, edit.made_at):
+        return
+    place, actor = parts.gate.place_of(session), person(parts, edit.made_by)
+    for call in calls:
+        ruling = parts.gate.policies.ruling(call, place)
+        if ruling.action is Action.ALLOW:
+            continue
+        approvers, quorum = (ruling.rule.approvers, ruling.rule.quorum) if ruling.rule is not None else ((), 1)
+        if ruling.action is Action.DENY or quorum > 1 or actor is None or not may_decide(actor, approvers):
+            raise HumanRejection(
+                f"the call of {call.name} as {edit.made_by} edited it is not given, as it is not theirs to decide any "
+                f"more: {ruling.why}; edit it again, or go back to the branch before"
+            )

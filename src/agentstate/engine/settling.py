@@ -29,6 +29,7 @@ from agentstate.dialects.base import Dialect
 from agentstate.engine.policies import Policies
 from agentstate.engine.recording import Recording
 from agentstate.store.rows import AnswerRow, ApprovalRow, Invoked
+from agentstate.store.steering import LEFT_BEHIND
 
 PASSES = frozenset({ApprovalState.APPROVED, ApprovalState.EDITED})
 
@@ -98,7 +99,8 @@ def refusal(
             return f"The call of {name} was refused: {now.why}."
         return ""
     if row.state is ApprovalState.EXPIRED:
-        return f"The call of {name} was refused: nobody approved it in time."
+        why = row.reason if row.reason == LEFT_BEHIND else "nobody approved it in time"
+        return f"The call of {name} was refused: {why}."
     by = "a policy" if row.decided_by == "policy" else row.decided_by
     return f"The call of {name} was refused by {by}" + (f": {row.reason}." if row.reason else ".")
 

@@ -21,6 +21,7 @@ from agentstate.core.breaker import Breaker
 from agentstate.core.model import BreakerState
 from agentstate.core.routing import Candidate, Route
 from agentstate.core.standing import How, Standing, Tally, how
+from agentstate.errors import BreakerOpen, UpstreamBusy
 from agentstate.providers.provider import Provider
 from agentstate.store.reader import Reader
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 SPAN_S = 86_400.0
 _MOST = 500  # models that are shown; names come from agents
+_UNSENT = (f"{BreakerOpen.code}:", f"{UpstreamBusy.code}:")  # says nothing of the provider
 _LIMITS = (429, 503, 529)  # statuses by which providers ask to wait
 
 
@@ -137,6 +139,8 @@ def read(reader: Reader, since: float, until: float) -> tuple[dict[Candidate, St
     """What the journal says of a span, by model: how it stood, and the last failure of each. In a thread."""
     seen: dict[Candidate, _Seen] = {}
     for row in reader.tried_since(since):
+        if row.tried.error.startswith(_UNSENT):
+            continue
         found = seen.setdefault(Candidate(row.provider, row.model), _Seen(since, until))
         found.tally.add(row.tried)
         if row.tried.finished_at is not None and how(row.tried) in (How.LIMITED, How.FAILED):
@@ -196,7 +200,11 @@ def _route(route: Route, kinds: dict[str, tuple[str, ...]]) -> RouteState:
 def untestable(provider: Provider, simulated: bool) -> str:
     """Why no call of the proxy's own can be sent there, and what to do; empty: one can."""
     if simulated:
-        return ""
+        return (
+            ""
+            if "openai" in provider.dialects
+            else "the simulator, which answers for it, speaks OpenAI's formats alone"
+        )
     if provider.key_env:
         if os.environ.get(provider.key_env):
             return ""

@@ -5,11 +5,14 @@ Invariant: command line and API show these same figures; what is unknown stands 
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from agentstate.core.usage import Tokens
 from agentstate.engine.sessions import found
 from agentstate.errors import BadRequest
 from agentstate.store.reader import Reader
@@ -46,8 +49,28 @@ def stats(reader: Reader, by: str = "day", since: str = "", until: str = "", ses
     if session:
         found(reader, session)
     span = Span(_day(since, "since"), _day(until, "until", 1) if until else UNTIL_EVER, session)
+    rows = _rows(reader.sent(by, span), reader.spared(by, span))
+    if by != "label":
+        return Stats(by, _sum(rows), rows)
     [total] = _rows(reader.sent("", span), reader.spared("", span)) or (Row("", Sent(), Spared()),)
-    return Stats(by, total, _rows(reader.sent(by, span), reader.spared(by, span)))
+    return Stats(by, total, rows)
+
+
+def _sum(rows: Sequence[Row]) -> Row:
+    """Of rows that have nothing in common: to ask the journal once more would take as long as all of them."""
+    sent, spared = [row.sent for row in rows], [row.spared for row in rows]
+    tokens = Tokens(*(sum(counts) for counts in zip(*(one.tokens for one in sent), strict=True))) if rows else Tokens()
+    return Row(
+        "",
+        Sent(
+            sum(one.calls for one in sent), sum(one.failed for one in sent), tokens, sum(one.uncounted for one in sent),
+            sum((one.cost for one in sent), 0.0), sum(one.unpriced for one in sent),
+        ),
+        Spared(
+            sum(one.replays for one in spared), sum((one.saved for one in spared), 0.0),
+            sum(one.unpriced for one in spared),
+        ),
+    )  # fmt: skip
 
 
 def _rows(sent: Mapping[str, Sent], spared: Mapping[str, Spared]) -> tuple[Row, ...]:
@@ -65,3 +88,29 @@ def _day(text: str, what: str, later: int = 0) -> float:
         return (datetime.fromisoformat(text).replace(tzinfo=UTC) + timedelta(days=later)).timestamp()
     except (ValueError, OverflowError):
         raise BadRequest(f"{what} is {text[:40]!r}; give a day as 2026-01-31") from None
+
+
+COLUMNS = (
+    "calls", "failed", "replays", "input_tokens", "cached_tokens", "output_tokens", "uncounted", "cost_usd",
+    "cost_unknown", "saved_usd", "saved_unknown",
+)  # fmt: skip
+
+
+def as_csv(found: Stats) -> str:
+    """The rows as a table for spreadsheets (RFC 4180), without the total. A name that such a program would take for a
+    formula has an apostrophe before it."""
+    out = io.StringIO()
+    table = csv.writer(out)
+    table.writerow((found.by, *COLUMNS))
+    for row in found.rows:
+        sent, spared = row.sent, row.spared
+        table.writerow(
+            (_named(row.name), sent.calls, sent.failed, spared.replays, sent.tokens.input, sent.tokens.cache_read,
+             sent.tokens.output, sent.uncounted, repr(sent.cost), sent.unpriced, repr(spared.saved), spared.unpriced)
+        )  # fmt: skip
+    return out.getvalue()
+
+
+def _named(name: str) -> str:
+    """Names come from agents, and a spreadsheet calculates what begins like that."""
+    return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else name

@@ -53,6 +53,10 @@ class Provider:
         key = (os.environ if environ is None else environ).get(self.key_env, "")
         if not key:
             raise SettingsError(f"providers.{self.name}.key_env names {self.key_env}, which is not set")
+        return self.carrying(key)
+
+    def carrying(self, key: str) -> list[tuple[str, str]]:
+        """Headers with this key."""
         if self.dialects in _KEY_HEADERS:
             return [(_KEY_HEADERS[self.dialects], key)]
         return [("authorization", f"Bearer {key}")]

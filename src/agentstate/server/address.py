@@ -6,8 +6,10 @@ Invariant: what is forwarded keeps the raw path and query, percent-encodings inc
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 from urllib.parse import unquote
 
 from agentstate.core.model import ReplayMode
@@ -56,6 +58,24 @@ def bare_path(raw: str) -> str:
     """The raw path less what is ours, whether or not that is well formed."""
     found = _PREFIX.match(raw)
     return raw[found.end() :] if found else raw
+
+
+_CONTROL = re.compile("%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
+_SLASH = "\0"  # stands in a routed path for a slash that was percent-encoded: no name may have that character
+
+
+def routed(raw: bytes) -> str:
+    """A raw path of the control plane, decoded for routing: a slash that was percent-encoded is part of a name, so that
+    a session called ``a/reset`` is not taken for the reset of ``a``. Raises ``BadRequest``."""
+    text = raw.decode("latin-1")
+    if _CONTROL.search(text):
+        raise BadRequest("an address with control characters leads nowhere")
+    return unquote(re.sub("%2f", "%00", text, flags=re.IGNORECASE))
+
+
+def whole_names(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a routed path, their slashes put back."""
+    return {name: value.replace(_SLASH, "/") if isinstance(value, str) else value for name, value in params.items()}
 
 
 def _decoded(part: str) -> str:

@@ -6,6 +6,7 @@ measured asks for none where the settings say so); errors have codes and no trac
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -21,9 +22,19 @@ from agentstate.engine.doubts import settle
 from agentstate.engine.links import Links
 from agentstate.engine.overview import FILTERS, Overview, wanted
 from agentstate.engine.sessions import Sessions, found, summary
-from agentstate.errors import AgentStateError, BadRequest, NotFound
-from agentstate.server import api_alerts, api_comparing, api_events, api_retention, api_stats
+from agentstate.errors import AgentStateError, BadRequest, MethodNotAllowed, NotFound
+from agentstate.server import (
+    api_alerts,
+    api_events,
+    api_openapi,
+    api_retention,
+    api_running,
+    api_standing,
+    api_stats,
+    api_steps,
+)  # fmt: skip
 from agentstate.server.api_approvals import ApprovalRoutes
+from agentstate.server.api_comparing import ComparingRoutes
 from agentstate.server.api_exports import ExportRoutes
 from agentstate.server.api_steering import SteeringRoutes
 from agentstate.server.approve_page import ApprovePage
@@ -32,7 +43,17 @@ from agentstate.server.effects import effect_view, settled_view
 from agentstate.server.hooks import Hooks
 from agentstate.server.logins import LINK_S, Logins
 from agentstate.server.metrics import metrics_route
-from agentstate.server.routing import Guard, body_of, error_answer, is_small, json_answer, next_page, person_of, whole
+from agentstate.server.routing import (
+    Guard,
+    body_of,
+    error_answer,
+    is_small,
+    json_answer,
+    next_page,
+    page,
+    person_of,
+    whole,
+)  # fmt: skip
 from agentstate.server.views import detail_view, run_view, session_view
 from agentstate.settings import data_folder
 from agentstate.store.reader import Reader
@@ -51,20 +72,22 @@ class Api:
 
     def app(self) -> Starlette:
         at, guard, admin = "/api/sessions/{id:path}", self._guard, Role.ADMIN
-        return Starlette(
+        app = Starlette(
             routes=[
                 Route("/healthz", self._healthz, methods=["GET"]),
                 Route("/readyz", self._readyz, methods=["GET"]),
                 metrics_route(self._parts, guard),
+                # Labels of steps before those of sessions, whose ids may hold slashes.
+                *ExportRoutes(self._parts, guard).routes,
                 *ApprovalRoutes(self._parts, guard).routes,
                 *ApprovePage(self._parts, self._links, guard.reading).routes,
-                *ExportRoutes(self._parts, guard).routes,
                 *Hooks(self._parts).routes,
                 Route("/api/logins", guard(self._login), methods=["POST"]),
                 Route("/api/sessions", guard(self._list), methods=["GET"]),
                 *SteeringRoutes(self._parts, guard).routes,
                 Route(at + "/status", guard(self._status, admin), methods=["POST"]),
-                *api_comparing.routes(self._parts, guard),
+                *api_steps.routes(guard),
+                *ComparingRoutes(self._parts, guard).routes,
                 Route(at + "/runs", guard(self._begin_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}/end", guard(self._end_run, admin), methods=["POST"]),
                 Route(at + "/runs/{run}", guard(self._run), methods=["GET"]),
@@ -73,12 +96,16 @@ class Api:
                 Route(at, guard(self._detail), methods=["GET"]),
                 *api_alerts.routes(self._parts, guard),
                 *api_stats.routes(self._parts, guard),
+                *api_running.routes(self._parts, guard),
                 *api_retention.routes(self._parts, guard),
                 *api_events.routes(self._parts, guard),
-                Route("/{rest:path}", _unknown),
+                *api_standing.routes(self._parts, guard),
+                *api_openapi.routes(guard),
             ],
             exception_handlers={HTTPException: _refused},
         )
+        app.router.redirect_slashes = False
+        return app
 
     async def _healthz(self, request: Request) -> Response:
         return json_answer({"status": "ok", "version": __version__})
@@ -100,12 +127,19 @@ class Api:
         after = request.query_params.get("after", "")
         asked = wanted(**{name: request.query_params.get(name, "") for name in FILTERS})
 
-        def work(reader: Reader) -> tuple[list[dict[str, Any]], bool]:
-            rows = self._overview.rows(reader, asked, limit + 1, found(reader, after) if after else None)
-            return [session_view(reader, listed.row) for listed in rows[:limit]], len(rows) > limit
+        at = request.query_params.get("at", "")
 
-        page, more = await self._guard.reading(work)
-        return json_answer(page, headers=next_page(request, page[-1]["id"], limit) if more else None)
+        def work(reader: Reader) -> tuple[list[dict[str, Any]], dict[str, str] | None]:
+            last = found(reader, after) if after else None
+            if last is not None and at:  # where it stood when its page was read: it may have changed meanwhile
+                last = replace(last, updated_at=stood(at))
+            rows = self._overview.rows(reader, asked, limit + 1, last)
+            views = [session_view(reader, listed.row) for listed in rows[:limit]]
+            end = rows[limit - 1].row if len(rows) > limit else None
+            return views, None if end is None else next_page(request, end.key, limit, at=repr(end.updated_at))
+
+        views, more = await self._guard.reading(work)
+        return json_answer(views, headers=more)
 
     async def _detail(self, request: Request) -> Response:
         key = request.path_params["id"]
@@ -147,17 +181,20 @@ class Api:
 
     async def _effects(self, request: Request) -> Response:
         key = request.path_params["id"]
+        limit, after = whole(request, "limit", 500, 1, 1000), whole(request, "after", -1, -1, 2**53)
 
         def work(reader: Reader) -> list[dict[str, Any]]:
             session = found(reader, key)
             shared = [
                 effect for branch, upto in reader.shared(session.id)
-                for effect in reader.effects(reader.session_of_branch(branch))
+                for effect in reader.effects(reader.session_of_branch(branch), upto, after)
                 if effect.branch == branch and effect.number < upto
             ]  # fmt: skip
-            return [effect_view(reader, effect) for effect in [*shared, *reader.effects(session.id)]]
+            shared.sort(key=lambda effect: effect.number)
+            rows = [*shared, *reader.effects(session.id, limit + 1, after)]
+            return [effect_view(reader, row) for row in rows[: limit + 1]]
 
-        return json_answer(await self._guard.reading(work))
+        return page(request, await self._guard.reading(work), limit, "step_number")
 
     async def _settle(self, request: Request) -> Response:
         body = await body_of(request)
@@ -173,12 +210,28 @@ class Api:
         return json_answer(run_view(summary(self._parts.journal.read, row)))
 
 
-async def _unknown(request: Request) -> Response:
-    return error_answer(NotFound(f"there is nothing at {request.url.path}"))
+def stood(at: str) -> float:
+    """When the last session of a page had changed, as the link to the next one says it: seconds since the epoch."""
+    try:
+        seconds = float(at)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e15:
+        raise BadRequest("at comes with the link to the next page; follow that, or leave at out")
+    return seconds
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """What the framework itself refuses, a wrong method above all."""
-    fault = BadRequest(f"{request.method} is not offered at {request.url.path}")
-    fault.status = getattr(error, "status_code", 400)
-    return error_answer(fault)
+    """What the framework itself refuses: an unknown address, or a wrong method."""
+    path = request.url.path
+    offered = {
+        method for route in request.app.routes if isinstance(route, Route) and route.path_regex.match(path)
+        for method in route.methods or ()
+    }  # fmt: skip
+    if not offered:
+        return error_answer(NotFound(f"there is nothing at {path}"))
+    answer = error_answer(
+        MethodNotAllowed(f"{request.method} is not offered at {path}; {', '.join(sorted(offered))} is")
+    )
+    answer.headers["allow"] = ", ".join(sorted(offered))
+    return answer

@@ -45,10 +45,10 @@ def routes(parts: Parts, guard: Guard) -> list[Route]:
         )  # fmt: skip
 
     async def retry(request: Request) -> Response:
-        return json_answer(message_view(await parts.delivery.retry(request.path_params["id"])))
+        return json_answer(message_view(await parts.delivery.retry(request.path_params["number"])))
 
     return [
         Route("/api/alerts", guard(listed), methods=["GET"]),
         Route("/api/alerts/test", guard(test, Role.ADMIN), methods=["POST"]),
-        Route("/api/alerts/{id:int}/retry", guard(retry, Role.ADMIN), methods=["POST"]),
+        Route("/api/alerts/{number:int}/retry", guard(retry, Role.ADMIN), methods=["POST"]),
     ]

@@ -20,7 +20,7 @@ from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions, found
 from agentstate.errors import BadRequest, NotFound
 from agentstate.server.approval_views import approval_view, approver_view, audit_view
-from agentstate.server.routing import Guard, body_of, json_answer, next_page, person_of, text_of, whole
+from agentstate.server.routing import Guard, body_of, json_answer, next_page, page, person_of, text_of, whole
 from agentstate.store.reader import Reader
 
 MOST_PAGE = 500
@@ -69,8 +69,8 @@ class ApprovalRoutes:
             rows = reader.approvals(state, session, limit + 1, last)
             return [approval_view(reader, row) for row in rows[:limit]], len(rows) > limit
 
-        page, more = await self._read(work)
-        return json_answer(page, headers=next_page(request, page[-1]["id"], limit) if more else None)
+        shown, more = await self._read(work)
+        return json_answer(shown, headers=next_page(request, shown[-1]["id"], limit) if more else None)
 
     async def _one(self, request: Request) -> Response:
         row = self._approvals.find(request.path_params["id"])
@@ -86,7 +86,13 @@ class ApprovalRoutes:
         return json_answer({"message": f"Approval {row.id} is {row.state.value}.", "approval": view})
 
     async def _people(self, request: Request) -> Response:
-        return json_answer(await self._read(lambda reader: [approver_view(row) for row in reader.approvers()]))
+        limit, after = whole(request, "limit", MOST_PAGE, 1, MOST_PAGE), request.query_params.get("after", "")
+
+        def work(reader: Reader) -> list[dict[str, Any]]:
+            rows = [row for row in reader.approvers() if row.name > after]
+            return [approver_view(row) for row in rows[: limit + 1]]
+
+        return page(request, await self._read(work), limit, "name")
 
     async def _add(self, request: Request) -> Response:
         body = await body_of(request)
@@ -107,17 +113,17 @@ class ApprovalRoutes:
     async def _audit(self, request: Request) -> Response:
         limit, after = whole(request, "limit", 100, 1, 1000), whole(request, "after", 0, 0, 2**53)
 
-        def work(reader: Reader) -> tuple[list[dict[str, Any]], bool]:
-            rows = reader.audit(after, limit + 1)
-            return [audit_view(row) for row in rows[:limit]], len(rows) > limit
-
-        page, more = await self._read(work)
-        return json_answer(page, headers=next_page(request, str(page[-1]["id"]), limit) if more else None)
+        found_rows = await self._read(lambda reader: [audit_view(row) for row in reader.audit(after, limit + 1)])
+        return page(request, found_rows, limit, "id")
 
     async def _labels(self, request: Request) -> Response:
         key = request.path_params["id"]
-        names = await self._read(lambda reader: reader.labels(found(reader, key).id))
-        return json_answer({"id": key, "labels": list(names)})
+        limit, after = whole(request, "limit", 1000, 1, 1000), request.query_params.get("after", "")
+        known = await self._read(lambda reader: reader.labels(found(reader, key).id))
+        names = [name for name in known if name > after]
+        shown = names[:limit]
+        more = next_page(request, shown[-1], limit) if len(names) > limit else None
+        return json_answer({"id": key, "labels": shown}, headers=more)
 
     async def _label(self, request: Request) -> Response:
         body, key = await body_of(request), request.path_params["id"]

@@ -1,7 +1,9 @@
 """Owns the routes of exports and of what people say of sessions and steps. Must not hold rules: each route parses,
 calls one verb, renders.
 
-leaves in the middle ends the reading. An export that fails is cut off, never ended as if it were whole.
+Invariant: an export is streamed as it is read, no faster than it is taken, and of constant size in memory; whoever
+leaves in the middle ends the reading. An export that fails is cut off, never ended as if it were whole. A start of the
+server does not wait for what only exports need.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -17,15 +19,16 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from agentstate.core.approval import Role
-from agentstate.core.dataset_filter import Filters, Format, parsed
 from agentstate.engine import rating
 from agentstate.engine.core import Parts
-from agentstate.engine.exporting import Export, Report, report
-from agentstate.engine.shards import streamed, told
 from agentstate.errors import BadRequest
 from agentstate.server.routing import Guard, body_of, json_answer, person_of, text_of, whole
 from agentstate.server.views import rating_view
 from agentstate.store.reader import Reader
+
+if TYPE_CHECKING:
+    from agentstate.core.dataset_filter import Filters, Format
+    from agentstate.engine.exporting import Report
 
 MOST_PREVIEW = 20
 
@@ -47,10 +50,14 @@ class ExportRoutes:
         ]
 
     async def _dataset(self, request: Request) -> Response:
+        from agentstate.core.dataset_filter import parsed
+
         filters, form = parsed(request.query_params.multi_items())
         return await self._file(filters, form, "dataset")
 
     async def _session(self, request: Request) -> Response:
+        from agentstate.core.dataset_filter import parsed
+
         key = request.path_params["id"]
         filters, form = parsed([*request.query_params.multi_items(), ("session", key)])
         if filters.sessions != (key,):
@@ -67,6 +74,9 @@ class ExportRoutes:
         return StreamingResponse(stream.rest(first), 200, headers, kind)
 
     async def _report(self, request: Request) -> Response:
+        from agentstate.core.dataset_filter import parsed
+        from agentstate.engine.exporting import report
+
         query = [item for item in request.query_params.multi_items() if item[0] != "preview"]
         filters, form = parsed(query)
         preview = whole(request, "preview", 3, 0, MOST_PREVIEW)
@@ -100,6 +110,9 @@ class _Stream:
         self._made = self._pieces(parts, filters, form)
 
     def _pieces(self, parts: Parts, filters: Filters, form: Format) -> Iterator[bytes]:
+        from agentstate.engine.exporting import Export
+        from agentstate.engine.shards import streamed
+
         reader = Reader(parts.journal.path, parts.settings.store.busy_s)
         try:
             export = Export(reader, filters, form, parts.settings.export.redact)
@@ -136,6 +149,8 @@ class _Stream:
 
 def report_view(found: Report, form: Format) -> dict[str, Any]:
     """What an export comes to."""
+    from agentstate.engine.shards import told
+
     return {"format": form, **told(found, form), "preview": found.preview}
 
 

@@ -14,10 +14,12 @@ from starlette.routing import Route
 
 from agentstate.engine.breakers import Held
 from agentstate.engine.core import Parts
-from agentstate.engine.stats import Row, Stats, stats
+from agentstate.engine.stats import Row, Stats, as_csv, stats
+from agentstate.errors import BadRequest
 from agentstate.server.routing import Guard, json_answer
 from agentstate.server.views import moment
 
+_DOWNLOAD = {"content-disposition": 'attachment; filename="agentstate-spend.csv"'}
 _QUERY = {"by": "day", "since": "", "until": "", "session": ""}
 
 
@@ -27,6 +29,12 @@ def routes(parts: Parts, guard: Guard) -> list[Route]:
     async def show(request: Request) -> Response:
         query = request.query_params
         wanted = [query.get(name, default) for name, default in _QUERY.items()]
+        shape = query.get("format", "json")
+        if shape not in ("json", "csv"):
+            raise BadRequest(f"format is {shape[:40]!r}; use json or csv")
+        if shape == "csv":
+            text = await guard.reading(lambda reader: as_csv(stats(reader, *wanted)))
+            return Response(text, 200, _DOWNLOAD, "text/csv; charset=utf-8")
         figures = await guard.reading(lambda reader: stats_view(stats(reader, *wanted)))
         return json_answer(figures | providers_view(parts))
 

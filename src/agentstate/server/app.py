@@ -21,9 +21,9 @@ from agentstate.core.approval import ADMIN
 from agentstate.dialects import registry
 from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions
-from agentstate.errors import AgentStateError, Forbidden, SettingsError
+from agentstate.errors import AgentStateError, BadRequest, Forbidden, SettingsError
 from agentstate.server import auth, logs
-from agentstate.server.address import bare_path
+from agentstate.server.address import bare_path, routed
 from agentstate.server.errors import rendered
 from agentstate.server.logins import FIRST_LINK_S, Logins
 from agentstate.server.protocol import protocol_for
@@ -71,11 +71,13 @@ class App:
                     self._sites.check_change(scope["method"], scope["headers"])
                 if self._api is None:
                     self._make()
+                if path.startswith("/api/") and b"%" in scope["raw_path"]:
+                    scope = {**scope, "path": routed(scope["raw_path"])}
                 await (self._pages if path.startswith("/dashboard") else self._api)(scope, receive, send)
             else:
                 self._sites.check_agent(scope["method"], scope["headers"], scope["raw_path"].decode("latin-1"))
                 await self._proxy(scope, receive, send)
-        except Forbidden as error:
+        except (Forbidden, BadRequest) as error:
             self._parts.insight.refused(error)
             await _refuse(scope, send, error)
         except (ConnectionAbortedError, asyncio.CancelledError):

@@ -9,6 +9,7 @@ from typing import Any
 
 from agentstate.core.comparing import Field, Fields, Kind
 from agentstate.engine.comparing import Comparison, Pair, PairDiff, Side
+from agentstate.engine.trial import Trial
 
 
 def comparison_view(found: Comparison) -> dict[str, Any]:
@@ -45,6 +46,21 @@ def diff_view(found: PairDiff) -> dict[str, Any]:
         "released": None if found.released is None else fields_view(found.released),
         "left_text": found.left_text,
         "right_text": found.right_text,
+    }
+
+
+def trial_view(trial: Trial) -> dict[str, Any]:
+    """Beside the pair of the recorded step (left) and its trial (right)."""
+    return {
+        "trial": {
+            "session": trial.session,
+            "step_number": trial.number,
+            "provider": trial.provider,
+            "model": trial.model,
+            "lost": list(trial.lost),
+            "error": trial.error or None,
+        },
+        "note": "No agent is given this answer; its tool calls are only shown, and nobody was asked about them.",
     }
 
 

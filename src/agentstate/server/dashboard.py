@@ -23,9 +23,14 @@ from agentstate.errors import AgentStateError, BadRequest, NotFound
 from agentstate.server import (
     dashboard_approvals,
     dashboard_compare,
+    dashboard_datasets,
     dashboard_dialogs,
+    dashboard_providers,
+    dashboard_retention,
     dashboard_session,
     dashboard_sessions,
+    dashboard_settings,
+    dashboard_spend,
 )
 from agentstate.server.dashboard_pages import (
     HEADERS,
@@ -61,6 +66,11 @@ class Dashboard:
                 *pages.page(ROOT + "/strip", self._strip),
                 *dashboard_sessions.routes(pages),
                 *dashboard_session.routes(pages),
+                *dashboard_providers.routes(pages),
+                *dashboard_spend.routes(pages),
+                *dashboard_datasets.routes(pages),
+                *dashboard_retention.routes(pages),
+                *dashboard_settings.routes(pages),
                 *dashboard_approvals.routes(pages),
                 *dashboard_dialogs.routes(pages),
                 *dashboard_compare.routes(pages),

@@ -41,7 +41,8 @@ def routes(pages: Pages) -> list[Route]:
         ("rate", made.rate, made.do_rate),
     )
     for name, show, act in verbs:
-        found += [*pages.page(_AT + name, show, Role.ADMIN), pages.form(_AT + name, act, Role.ADMIN, again=show)]
+        least = Role.APPROVER if name == "rate" else Role.ADMIN
+        found += [*pages.page(_AT + name, show, least), pages.form(_AT + name, act, least, again=show)]
     return found
 
 

@@ -33,11 +33,13 @@ def routes(pages: Pages) -> list[Route]:
         )  # fmt: skip
         start, number = _whole(query.get("from", ""), "from"), _whole(query.get("step", ""), "step")
         step = None if number is None else (number, query.get("tab", ""), query.get("all") == "1")
-        only = number if query.get("fragment") == "row" else None
+        fragment = query.get("fragment", "")
+        only = number if fragment == "row" else None
+        listed = fragment not in ("panel", "head")
 
         def work(reader: Reader) -> SessionPage:
             if only is None:
-                return session_page(reader, pages.parts, pages.overview, key, filters, start, step)
+                return session_page(reader, pages.parts, pages.overview, key, filters, start, step, listed)
             row, head = session_head(reader, pages.parts, pages.overview, key)
             return SessionPage(head, journal_page(reader, row, filters, None, only), filters, start, None)
 

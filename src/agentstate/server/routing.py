@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -16,7 +17,8 @@ from starlette.responses import Response
 
 from agentstate.core.approval import Person, Role, reaches
 from agentstate.engine.core import Parts
-from agentstate.errors import AgentStateError, BadRequest, Forbidden
+from agentstate.errors import AgentStateError, BadRequest, Forbidden, NotFound
+from agentstate.server.address import whole_names
 from agentstate.server.auth import Authority, same
 from agentstate.server.errors import rendered
 from agentstate.server.logins import CSRF_HEADER, Logins
@@ -24,6 +26,7 @@ from agentstate.store.reader import Reader
 
 T = TypeVar("T")
 MOST_BODY = 1024 * 1024
+LARGEST = 2**53  # whole number that every client and the journal can hold
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -42,6 +45,9 @@ class Guard:
                 person = self._visitor(request) or await self.caller(request, request.headers.get("authorization", ""))
                 if not reaches(person.role, least):
                     raise Forbidden(f"{person.name} is a {person.role}; this asks for the role {least}")
+                request.scope["path_params"] = whole_names(request.path_params)
+                if any(isinstance(value, int) and value > LARGEST for value in request.path_params.values()):
+                    raise NotFound("there is nothing with so large a number")
                 request.state.person = person
                 return await handler(request)
             except AgentStateError as error:
@@ -72,7 +78,8 @@ class Guard:
         def run() -> T:
             reader = Reader(self._parts.journal.path, self._parts.settings.store.busy_s)
             try:
-                return work(reader)
+                with reader.snapshot():
+                    return work(reader)
             finally:
                 reader.close()
 
@@ -148,10 +155,19 @@ def flag(request: Request, name: str, default: bool) -> bool:
     return value == "true"
 
 
-def next_page(request: Request, after: str, limit: int) -> dict[str, str]:
-    """The header that leads to the next page."""
-    url = request.url.include_query_params(after=after, limit=limit)
-    return {"link": f'<{url.path}?{url.query}>; rel="next"'}
+def next_page(request: Request, after: str, limit: int, **more: str) -> dict[str, str]:
+    """The header that leads to the next page: the same address, as it came. ``more``: what else says where."""
+    set_ = {"limit": str(limit), "after": after, **more}
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name not in set_]
+    path = request.scope["raw_path"].decode("latin-1")
+    return {"link": f'<{path}?{urlencode([*kept, *set_.items()])}>; rel="next"'}
+
+
+def page(request: Request, views: list[dict[str, Any]], limit: int, cursor: str) -> Response:
+    """A page of a list of which one more than ``limit`` was read; ``cursor``: the field that leads to the next one."""
+    more = len(views) > limit
+    shown = views[:limit]
+    return json_answer(shown, headers=next_page(request, str(shown[-1][cursor]), limit) if more else None)
 
 
 def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -19,7 +19,7 @@ from agentstate.engine.sessions import RunSummary, summary
 from agentstate.errors import AgentStateError
 from agentstate.store.branches import BranchRow, RevisionRow
 from agentstate.store.detours import AttemptRow
-from agentstate.store.ratings import RatingRow
+from agentstate.store.rating_reader import RatingRow
 from agentstate.store.reader import Reader
 from agentstate.store.rows import AnswerRow, ApprovalRow, InvocationRow, OutboxRow, SessionRow, StepRow
 
@@ -81,8 +81,17 @@ def run_view(found: RunSummary) -> dict[str, Any]:
 
 def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict[str, Any]:
     """The session, a page of its steps with their bodies, and its runs."""
-    runs = reader.runs(row.id, 1000)
-    names = {run.id: run.name for run in runs}
+    return {
+        "session": session_view(reader, row),
+        "steps": steps_view(reader, row, start, limit),
+        "runs": [run_view(summary(reader, run)) for run in reversed(reader.runs(row.id, 1000))],
+    }
+
+
+def steps_view(reader: Reader, row: SessionRow, start: int, limit: int, bodies: bool = True) -> list[dict[str, Any]]:
+    """A page of a session's steps, from the number ``start`` on. Without ``bodies`` they lack what is read from those:
+    ``prompt``, ``response``, ``proposed``, ``release``."""
+    names = {run.id: run.name for run in reader.runs(row.id, 1000)}
     lineage = reader.shown(row)
     shown = dict(lineage)
     edits = reader.revisions(lineage)
@@ -104,24 +113,20 @@ def detail_view(reader: Reader, row: SessionRow, start: int, limit: int) -> dict
         served.setdefault(step, []).append(
             {"run": run, "outcome": outcome, "match": match, "cut": cut, "again": joins, "at": moment(at)}
         )
-    return {
-        "session": session_view(reader, row),
-        "steps": [
-            step_view(reader, step, names, shown, served.get(step.id, []))
-            | {"shared": step.branch not in own, "edited": None}
-            | (edited_view(reader, edits[step.id]) if step.id in edits else {})
-            | {
-                "deaths": last_given.get(step.id, 0),
-                "calls": calls.get(step.id, []),
-                "approvals": asked.get(step.id, []),
-                "tries": [attempt_view(row) for row in reader.attempts(step.id)] if step.attempts > 1 else [],
-                "rating": rating_view(ratings.get(step.id)),
-                "labels": list(labels.get(step.id, ())),
-            }
-            for step in steps
-        ],
-        "runs": [run_view(summary(reader, run)) for run in reversed(runs)],
-    }
+    return [
+        step_view(reader, step, names, shown, served.get(step.id, []), bodies)
+        | {"shared": step.branch not in own, "edited": None}
+        | (edited_view(reader, edits[step.id], bodies) if step.id in edits else {})
+        | {
+            "deaths": last_given.get(step.id, 0),
+            "calls": calls.get(step.id, []),
+            "approvals": asked.get(step.id, []),
+            "tries": [attempt_view(row) for row in reader.attempts(step.id)] if step.attempts > 1 else [],
+            "rating": rating_view(ratings.get(step.id)),
+            "labels": list(labels.get(step.id, ())),
+        }
+        for step in steps
+    ]
 
 
 def _made_at(reader: Reader, steps: Sequence[StepRow], given: Sequence[InvocationRow]) -> dict[int, int]:
@@ -180,8 +185,16 @@ def asked_view(row: ApprovalRow) -> dict[str, Any]:
     }
 
 
+_OF_BODIES = ("prompt", "response", "proposed", "release")
+
+
 def step_view(
-    reader: Reader, step: StepRow, names: dict[int, str], shown: dict[int, int], served: list[dict[str, Any]]
+    reader: Reader,
+    step: StepRow,
+    names: dict[int, str],
+    shown: dict[int, int],
+    served: list[dict[str, Any]],
+    bodies: bool = True,
 ) -> dict[str, Any]:
     """One step, bodies as JSON text. A body that cannot be read says why instead of failing the whole list."""
     ended = step.finished_at
@@ -210,6 +223,8 @@ def step_view(
         "superseded": step.branch not in shown or step.number >= shown[step.branch],
         "served": served,
     }
+    if not bodies:
+        return {name: value for name, value in view.items() if name not in _OF_BODIES}
     try:
         view["prompt"] = reader.request(step.id)[3].decode("utf-8", "replace")
         if step.has_body:
@@ -223,11 +238,13 @@ def step_view(
     return view
 
 
-def edited_view(reader: Reader, edit: RevisionRow) -> dict[str, Any]:
+def edited_view(reader: Reader, edit: RevisionRow, bodies: bool = True) -> dict[str, Any]:
     """What is another in a step whose answer a person edited: the answer as agents are given it, and who did it. The
     recorded one is among its versions."""
     said = {"made_by": edit.made_by, "reason": edit.reason or None, "created_at": moment(edit.made_at)}
     told = {**said, "branch": edit.branch, "changed": json.loads(edit.changed)}
+    if not bodies:
+        return {"edited": told}
     return {"edited": told, "response": reader.blob(edit.body).decode("utf-8", "replace")}
 
 

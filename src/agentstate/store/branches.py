@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from agentstate.core.branching import Branch, lineage
-from agentstate.core.model import State
+from agentstate.core.model import State, ToolCall
 from agentstate.store.decision_reader import DecisionReader
 
 Shown = tuple[tuple[int, int], ...]
@@ -162,13 +162,22 @@ class BranchReader(DecisionReader):
         return [(row[0], row[1], row[2], row[3]) for row in self._all("calls_of", (step,))]
 
     def withdrawn(self, session: int) -> list[tuple[str, int, int]]:
-        """(approval, branch, number of its step) of what is asked no more as its step was rolled back, and was not
-        given since."""
+        """(approval, branch, number of its step) of what is asked no more as its step was rolled back, or left behind
+        by an edit, and was not given since."""
         return [(row[0], row[1], row[2]) for row in self._all("withdrawn_in", (session,))]
 
     def run_names(self, runs: Iterable[int]) -> dict[int, str]:
         """Their names, of whichever session they are."""
         return dict(self._all("names_of_runs", {"runs": json.dumps(list(runs))}))
+
+    def revised_calls(self, branch: int, step: int) -> list[ToolCall]:
+        """The calls of an answer that an edit changed, as they are given."""
+        rows = self._all("revised_calls", (branch, step))
+        return [ToolCall(row[0], row[1], row[2], row[3], self._text(*row[4:7])) for row in rows]
+
+    def was_given_edited(self, step: int, since: float) -> bool:
+        """Whether a run was given an edited answer of a step, at that time or later."""
+        return self._one("was_given_edited", (step, since)) is not None
 
     def open_revised(
         self, branches: Sequence[int], run: int, ids: Iterable[str]

@@ -87,6 +87,8 @@ def _ruled(conn: sqlite3.Connection, counters: Counters, new: NewStep, plan: Pla
 
 def _tell(conn: sqlite3.Connection, new: NewStep, plan: Plan, ruling: Ruling) -> None:
     """People are told once of each limit that is reached, and again only when it was raised and is reached again."""
+    if plan.told is None:
+        return
     whose = budget.day_of(plan.at) if ruling.scope is Scope.DAY else new.session
     now = clock.now()
     values = {"limit": ruling.limit, "which": whose, "most": ruling.most, "now": now}

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from agentstate.core.model import Shape, State
 from agentstate.store.rows import shape_of
 
+EDITED = "edited"  # the mode of an answer that a person edited, on the branches that show the edit
+
 
 class ComparedRow(NamedTuple):
     """A step as it is laid beside another. ``path``: of its request; ``model``: that answered; ``cost``: of all

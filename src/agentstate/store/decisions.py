@@ -241,4 +241,5 @@ def note_results(
             "branch": branch, "step": step, "choice": choice, "place": place, "failed": int(failed), "now": now,
             "result": bodies.put_body(conn, counters, content),
         }  # fmt: skip
-        conn.execute(_SQL["set_revised_result"], values)
+        if conn.execute(_SQL["set_revised_result"], values).rowcount:
+            changed(conn, changes.STEP_CHANGED, step=step, state="result")

@@ -89,45 +89,52 @@ def _steps(reader: Reader, parse: Parse, told: Callable[[str, int, int], None]) 
             yield Finding(where, "is completed but has no answer")
 
 
+_CHECKS = (
+    (
+        "a step whose number is not below its session's count",
+        "select s.id from step s join session e on e.id = s.session where s.number >= e.steps",
+    ),
+    (
+        "a step without its last attempt",
+        "select s.id from step s where not exists (select 1 from attempt a where a.step = s.id and a.n = s.attempts)",
+    ),
+    (
+        "a session whose head is not one of its branches",
+        "select e.id from session e where not exists (select 1 from branch b where b.id = e.head and b.session = e.id)",
+    ),
+    (
+        "a branch whose parent is missing",
+        "select b.id from branch b where b.parent is not null and not exists "
+        "(select 1 from branch p where p.id = b.parent)",
+    ),
+    (
+        "an edited answer whose branch, step or body is missing",
+        "select r.step from revision r where not exists (select 1 from branch b where b.id = r.branch) "
+        "or not exists (select 1 from step s where s.id = r.step) "
+        "or not exists (select 1 from blob b where b.id = r.body)",
+    ),
+    (
+        "a step that was given to nobody",
+        "select s.id from step s where not exists (select 1 from served v where v.step = s.id)",
+    ),
+    (
+        "a completed step that has no finishing tick",
+        "select s.id from step s where s.state = 'completed' and s.finished <= s.started",
+    ),
+    (
+        "a hand-out of a step that does not exist",
+        "select v.step from served v where not exists (select 1 from step s where s.id = v.step)",
+    ),
+    (
+        "a step whose session is not there",
+        "select s.id from step s where not exists (select 1 from session e where e.id = s.session) "
+        "and not exists (select 1 from doomed d where d.session = s.session)",
+    ),
+)
+
+
 def _states(reader: Reader) -> Iterator[Finding]:
-    checks = (
-        (
-            "a step whose number is not below its session's count",
-            "select s.id from step s join session e on e.id = s.session where s.number >= e.steps",
-        ),
-        (
-            "a step without its last attempt",
-            "select s.id from step s where not exists "
-            "(select 1 from attempt a where a.step = s.id and a.n = s.attempts)",
-        ),
-        (
-            "a session whose head is not one of its branches",
-            "select e.id from session e where not exists "
-            "(select 1 from branch b where b.id = e.head and b.session = e.id)",
-        ),
-        (
-            "a step that was given to nobody",
-            "select s.id from step s where not exists (select 1 from served v where v.step = s.id)",
-        ),
-        (
-            "a completed step that has no finishing tick",
-            "select s.id from step s where s.state = 'completed' and s.finished <= s.started",
-        ),
-        (
-            "a hand-out of a step that does not exist",
-            "select v.step from served v where not exists (select 1 from step s where s.id = v.step)",
-        ),
-        (
-            "a step whose session is not there",
-            "select s.id from step s where not exists (select 1 from session e where e.id = s.session) "
-            "and not exists (select 1 from doomed d where d.session = s.session)",
-        ),
-        (
-            "a branch that begins on one that is not there",
-            "select b.id from branch b where b.parent is not null and b.parent not in (select id from branch)",
-        ),
-    )
-    for what, sql in checks:
+    for what, sql in _CHECKS:
         for (row,) in reader.raw(sql):
             yield Finding(f"row {row}", what)
     for table, column, missing in references.dangling():

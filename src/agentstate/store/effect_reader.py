@@ -66,9 +66,9 @@ class EffectReader(InboxReader):
             )
         )  # fmt: skip
 
-    def effects(self, session: int, limit: int = 10_000) -> list[EffectRow]:
-        """Of a session, by number of their steps."""
-        rows = self._all("effects", {"session": session, "limit": limit})
+    def effects(self, session: int, limit: int = 10_000, after: int = -1) -> list[EffectRow]:
+        """Of a session, by number of their steps; ``after``: only of later steps than that."""
+        rows = self._all("effects", {"session": session, "limit": limit, "after": after})
         return [found for row in rows if (found := self.effect(row[0])) is not None]
 
     def left_in_doubt(self) -> list[int]:

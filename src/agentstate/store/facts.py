@@ -25,9 +25,8 @@ class Facts:
         self._prints: dict[int, set[bytes]] = {}
         self._count = 0
         self._doomed: set[str] = set()
-        self.gone = (
-            0  # how often sessions began to be deleted: who waited meanwhile looks whether theirs is still there
-        )
+        # How often sessions began to be deleted: who waited meanwhile looks whether theirs is still there.
+        self.gone = 0
 
     def session(self, key: str) -> SessionRow | None:
         """``steps``, ``clock`` and ``updated_at`` of the row may be old."""

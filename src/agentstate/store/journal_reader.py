@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from agentstate.store.rows import AnswerRow, StepRow
+from agentstate.store.rows import StepRow
 
 _ANSWERED = re.compile(rb'"(?:role"\s*:\s*"(?:assistant|model)|type"\s*:\s*"function_call)"')
+
+
+_BATCH = 500  # contents that are read at a time
 
 
 class Forward(NamedTuple):
@@ -56,9 +59,6 @@ class JournalReader:
     def _content(self, codec: int, size: int, data: bytes) -> bytes:
         raise NotImplementedError
 
-    def answer(self, step: int) -> AnswerRow:
-        raise NotImplementedError
-
     def forwards(self, session: int) -> dict[int, Forward]:
         """What each run of a session was given again, by the run's id."""
         return {row[0]: Forward(*row[1:]) for row in self._all("forwards", {"session": session})}
@@ -78,6 +78,13 @@ class JournalReader:
             for row in self._all("effect_names", {"steps": json.dumps(list(steps))})
         }
 
+    def fork_points(self, session: int) -> dict[int, list[str]]:
+        """The sessions that were forked from this one, by the number of the step before which they begin."""
+        found: dict[int, list[str]] = {}
+        for key, number in self._all("fork_points", {"session": session}):
+            found.setdefault(number, []).append(key)
+        return found
+
     def pending_in(self, session: int) -> list[tuple[str, int, str]]:
         """(id, step, tool) of each approval of a session that waits."""
         return [(row[0], row[1], row[2]) for row in self._all("pending_in", (session,))]
@@ -86,31 +93,40 @@ class JournalReader:
         """The models that answered a session, or were asked where nobody answered."""
         return sorted(row[0] for row in self._all("models_in", {"session": session, "limit": limit}) if row[0])
 
-    def finding(self, steps: Iterable[StepRow], text: str) -> Iterator[int]:
+    def finding(self, steps: Sequence[StepRow], text: str) -> set[int]:
         """The numbers of the steps in which a text stands: in the answer, or in what their request says for the first
         time. Capitals count as small ones."""
         wanted = text.lower()
-        needles = {
-            wanted.encode(),
-            json.dumps(wanted)[1:-1].encode(),
-            json.dumps(wanted, ensure_ascii=False)[1:-1].encode(),
-        }
-        seen: set[int] = set()
+        spelled = (wanted, json.dumps(wanted)[1:-1], json.dumps(wanted, ensure_ascii=False)[1:-1])
+        needles = {one.encode("utf-8", "surrogatepass") for one in spelled}
+        ids = json.dumps([step.id for step in steps])
+        nodes = {row[0]: (row[1], row[2]) for row in self._all("nodes_under", {"steps": ids})}
+        bodies = {row[0]: row[1:] for row in self._all("bodies_of", {"steps": ids})}
+        answers = {row[2] for row in bodies.values() if row[2] is not None}
+        hits = self._hits({blob for _, blob in nodes.values()} | answers, needles)
+        found, seen = set(), set()
         said = False  # by the answer before: then the message that repeats it says nothing new
         for step in steps:
-            asked = [body for body in self._new_of(step, seen) if _holds(body, needles)]
-            new = [body for body in asked if not (said and _ANSWERED.search(body))]
-            said = step.has_body and _holds(self.answer(step.id).body, needles)
+            node, _, answer = bodies[step.id]
+            new = False
+            while node is not None and node not in seen:
+                seen.add(node)
+                node, blob = nodes[node]
+                new = new or (blob in hits and not (said and hits[blob]))
+            said = answer in hits
             if said or new:
-                yield step.number
+                found.add(step.number)
+        return found
 
-    def _new_of(self, step: StepRow, seen: set[int]) -> Iterator[bytes]:
-        node = self._one("node_of", (step.id,))[0]
-        while node is not None and node not in seen:
-            seen.add(node)
-            parent, *content = self._one("node", (node,))
-            yield self._content(*content)
-            node = parent
+    def _hits(self, blobs: Iterable[int], needles: set[bytes]) -> dict[int, bool]:
+        """Which of these contents hold one of the texts, and whether each is a message of a model."""
+        found, wanted = {}, sorted(blobs)
+        for start in range(0, len(wanted), _BATCH):
+            for key, *content in self._all("blobs_of", {"ids": json.dumps(wanted[start : start + _BATCH])}):
+                body = self._content(*content)
+                if _holds(body, needles):
+                    found[key] = _ANSWERED.search(body) is not None
+        return found
 
 
 def _holds(body: bytes, needles: set[bytes]) -> bool:

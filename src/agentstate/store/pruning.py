@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from agentstate import clock
-from agentstate.core import budget, retention
-from agentstate.core.branching import Branch
+from agentstate.core import retention
 from agentstate.core.retention import Stands, Why
 from agentstate.errors import NotFound
 from agentstate.store import changes, decisions, pruned, references
 from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
+from agentstate.store.pruning_reader import stands, superseded
 from agentstate.store.reader import Reader
 from agentstate.store.sqlite import named
 from agentstate.store.writer import Writer
@@ -31,7 +31,6 @@ _WRITE = named("write.sql")
 GARBAGE = "garbage"  # in meta: since when there may be contents that nothing refers to
 # A write that says it is so large is never made by the event loop itself.
 _FOR_THE_THREAD = 1 << 30
-PAGES = 64  # that one write gives back to the file system at most
 
 
 class Doomed(NamedTuple):
@@ -110,7 +109,7 @@ class Pruning:
                 kept = Why.FORKED
             if kept is None and at_most is not None and now.used_at > at_most:
                 kept = Why.USED_SINCE
-            return kept or _doom(conn, self._counters, now, actor, why)
+            return kept or _doom(conn, self._counters, now._replace(cost=found.cost), actor, why)
 
         return await self._write("doom_session", work, True, None, _FOR_THE_THREAD)
 
@@ -150,14 +149,8 @@ class Pruning:
         may ask what they did."""
 
         def work(conn: sqlite3.Connection) -> int:
-            row = conn.execute("select head from session where id = ?", (session,)).fetchone()
-            if row is None or conn.execute("select 1 from pin where session = ?", (session,)).fetchone():
-                return 0
             branches = {key: found.branch for key, found in self.read.branches_with(conn, session).items()}
-            forks = [Branch(*found) for found in conn.execute(_SQL["forks_at"], {"session": session})]
-            lines = retention.shown_by(branches, row[0], forks)
-            steps = conn.execute(_SQL["off_steps"], {"session": session, "before": before}).fetchall()
-            found = retention.superseded(steps, lines)[:most]
+            found = superseded(conn, session, branches, before)[:most]
             if found:
                 _note_garbage(conn)
                 changed(conn, changes.SESSION, session, state="pruned")
@@ -219,12 +212,13 @@ class Pruning:
 
         return await self._write("sweep_blobs", _timed(work), False, None, _FOR_THE_THREAD)
 
-    async def give_back(self, pages: int = PAGES) -> Batch:
+    async def give_back(self, pages: int) -> Batch:
         """Free pages go back to the file system; none: there are none, or the file was made without that."""
 
         def work(conn: sqlite3.Connection) -> int:
             [before] = conn.execute("pragma freelist_count").fetchone()
-            conn.execute(f"pragma incremental_vacuum({int(pages)})").fetchall()
+            for _ in range(min(pages, before)):  # one a call: of more, the driver takes only the first step
+                conn.execute("pragma incremental_vacuum(1)")
             [after] = conn.execute("pragma freelist_count").fetchone()
             return int(before - after)
 
@@ -247,19 +241,6 @@ def _timed(work: Callable[[sqlite3.Connection], int]) -> Callable[[sqlite3.Conne
     return timed
 
 
-def stands(conn: sqlite3.Connection, session: int) -> Stands | None:
-    """What is known of a session in the transaction at hand; ``None``: there is none."""
-    day = budget.day_of(clock.now()) * budget.SECONDS_OF_DAY
-    row = conn.execute(_SQL["stands"], {"session": session, "day": day}).fetchone()
-    if row is None:
-        return None
-    key, status, steps, created_at, updated_at, labels, pins, pending, doubts, messages, raised, served = row[1:]
-    return Stands(
-        session, key, status, steps, created_at, max(updated_at, served or 0.0), tuple(json.loads(labels)), pins > 0,
-        pending, doubts, messages, raised > 0,
-    )  # fmt: skip
-
-
 def forks_of(conn: sqlite3.Connection, session: int) -> list[str]:
     """The sessions whose branches begin on one of this session's."""
     return [row[0] for row in conn.execute(_SQL["forks_of"], {"session": session})]
@@ -268,9 +249,8 @@ def forks_of(conn: sqlite3.Connection, session: int) -> list[str]:
 def _doom(conn: sqlite3.Connection, counters: Counters, found: Stands, actor: str, why: Why) -> Doomed:
     now = clock.now()
     approvals = [row[0] for row in conn.execute(_SQL["approvals_in"], (found.id,))]
-    [steps, cost] = conn.execute(_SQL["session_sums"], (found.id,)).fetchone()
     detail = {
-        "why": why.value, "steps": found.steps, "attempts": steps, "cost": cost or 0.0, "labels": list(found.labels),
+        "why": why.value, "steps": found.steps, "cost": found.cost, "labels": list(found.labels),
         "status": found.status, "created_at": found.created_at, "used_at": found.used_at, "approvals": approvals,
     }  # fmt: skip
     _note_garbage(conn)
@@ -278,6 +258,9 @@ def _doom(conn: sqlite3.Connection, counters: Counters, found: Stands, actor: st
     _raise_ceiling(conn, "branch")
     conn.execute(_SQL["doom"], {"session": found.id, "key": found.key, "now": now})
     conn.execute(_SQL["end_runs"], (found.id,))
+    branches = [row[0] for row in conn.execute(_SQL["branches_in"], (found.id,))]
+    for table, column in references.OF_BRANCHES:
+        conn.execute(references.dropping(table, column), {"ids": json.dumps(branches)})
     for table, column in references.OF_SESSIONS:
         conn.execute(references.dropping(table, column), {"ids": json.dumps([found.id])})
     conn.execute("delete from outbox where session = ?", (found.key,))
@@ -287,7 +270,7 @@ def _doom(conn: sqlite3.Connection, counters: Counters, found: Stands, actor: st
     changed(conn, changes.SESSION, subject=found.key, state="deleted")
     decisions.audit(conn, actor, "session.pruned", found.key, detail)
     counters.gone(found.id)
-    return Doomed(found.id, found.key, found.steps, cost or 0.0)
+    return Doomed(found.id, found.key, found.steps, found.cost)
 
 
 def _drop(conn: sqlite3.Connection, steps: Sequence[int], session: int) -> int:

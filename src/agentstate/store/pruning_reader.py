@@ -7,15 +7,19 @@ Invariant: as for ``Reader``. What is called garbage was referred to by nothing 
 from __future__ import annotations
 
 import contextlib
+import json
+import sqlite3
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentstate import clock
-from agentstate.core import budget
+from agentstate.core import budget, retention
+from agentstate.core.branching import Branch
 from agentstate.core.retention import Stands
 from agentstate.store import references
+from agentstate.store.branches import BranchReader
 from agentstate.store.sqlite import connect, errors, named, size_of
 
 _SQL = named("prune.sql")
@@ -49,11 +53,22 @@ class Left(NamedTuple):
     garbage: bool
 
 
-class PruningReader:
+class PruningReader(BranchReader):
     """What ``Reader`` gives its parts."""
 
     path: Path
     _conn: Any
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Everything that is asked within shows the journal as it was at one moment, whatever is deleted meanwhile.
+        Keep it short: the write-ahead log cannot begin anew until it ends."""
+        with errors(self.path):
+            self._conn.execute("begin")
+        try:
+            yield
+        finally:
+            self._conn.execute("rollback")
 
     def standing(self, in_use: frozenset[int] = frozenset()) -> list[Stands]:
         """How all sessions stand. ``in_use``: those that the serving process knows to be."""
@@ -74,6 +89,17 @@ class PruningReader:
                 for key, name, status, steps, created_at, updated_at in self._rows("rows_of_sessions")
             ]  # fmt: skip
 
+    def stands(self, session: int) -> Stands | None:
+        """The same of one; ``None``: there is none."""
+        with errors(self.path):
+            return stands(self._conn, session)
+
+    def cost_of(self, session: int) -> float:
+        """What is known of what a session cost, USD."""
+        with errors(self.path):
+            [cost] = self._conn.execute(_SQL["session_cost"], (session,)).fetchone()
+            return float(cost or 0.0)
+
     def forks(self) -> dict[int, list[int]]:
         """By session, those whose branches begin on one of its own."""
         found: dict[int, list[int]] = {}
@@ -91,17 +117,21 @@ class PruningReader:
         with errors(self.path):
             return [Pinned(*row[1:]) for row in self._rows("pinned")]
 
-    def open_runs(self) -> list[tuple[int, int, str, int | None]]:
-        """(session, run, owner, supervisor) of each run that has not ended."""
+    def supervised_runs(self) -> list[tuple[int, int]]:
+        """(session, pid of the supervisor) of each run that has one and has not ended."""
         with errors(self.path):
-            return self._conn.execute(  # type: ignore[no-any-return]
-                "select session, id, owner, supervisor from run where state = 'open'"
-            ).fetchall()
+            return [(row[0], row[1]) for row in self._rows("supervised")]
 
     def old_rollbacks(self, before: float) -> list[int]:
         """Sessions that were rolled back, or forked off, before that time."""
         with errors(self.path):
             return [row[0] for row in self._conn.execute(_SQL["old_rollbacks"], {"before": before})]
+
+    def superseded_of(self, session: int, before: float) -> list[int]:
+        """The steps of a session that may go as superseded."""
+        branches = {key: found.branch for key, found in self.branches(session).items()}
+        with errors(self.path):
+            return superseded(self._conn, session, branches, before)
 
     def size(self) -> Size:
         with errors(self.path):
@@ -122,6 +152,30 @@ class PruningReader:
     def _rows(self, name: str) -> list[Any]:
         found: list[Any] = self._conn.execute(_SQL[name]).fetchall()
         return found
+
+
+def stands(conn: sqlite3.Connection, session: int) -> Stands | None:
+    """What is known of a session in the transaction at hand; ``None``: there is none."""
+    day = budget.day_of(clock.now()) * budget.SECONDS_OF_DAY
+    row = conn.execute(_SQL["stands"], {"session": session, "day": day}).fetchone()
+    if row is None:
+        return None
+    key, status, steps, created_at, updated_at, labels, pins, pending, doubts, messages, raised, served = row[1:]
+    return Stands(
+        session, key, status, steps, created_at, max(updated_at, served or 0.0), tuple(json.loads(labels)), pins > 0,
+        pending, doubts, messages, raised > 0,
+    )  # fmt: skip
+
+
+def superseded(conn: sqlite3.Connection, session: int, branches: Mapping[int, Branch], before: float) -> list[int]:
+    """The steps of a session that neither its head nor a fork shows, that ended before that time, and of which nobody
+    may ask what they did; of a pinned session none. ``branches``: its own, and those that it goes on from."""
+    row = conn.execute("select head from session where id = ?", (session,)).fetchone()
+    if row is None or conn.execute("select 1 from pin where session = ?", (session,)).fetchone():
+        return []
+    forks = [Branch(*found) for found in conn.execute(_SQL["forks_at"], {"session": session})]
+    steps = conn.execute(_SQL["off_steps"], {"session": session, "before": before}).fetchall()
+    return retention.superseded(steps, retention.shown_by(branches, row[0], forks))
 
 
 @contextlib.contextmanager

@@ -1,17 +1,16 @@
-"""Owns what people think of sessions and steps: ratings, and labels of steps. Parts of ``Journal`` and of ``Reader``.
+"""Owns what people say of sessions and steps: ratings, and labels of steps. A part of ``Journal``; must not decide what
+they mean.
 
-Must not decide what they mean. Invariant: as for ``Journal`` and ``Reader``; what somebody said of a session or step
-stands there once, and every change of it in the audit log.
+Invariant: as for ``Journal``; what somebody said of a session or step stands there once, and every change of it in the
+audit log.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 from agentstate import clock
-from agentstate.core.model import SessionStatus
 from agentstate.store import changes, decisions
 from agentstate.store.changes import changed
 from agentstate.store.outgoing import Outgoing
@@ -19,15 +18,6 @@ from agentstate.store.rows import SessionRow
 from agentstate.store.sqlite import named
 
 _SQL = named("write.sql")
-
-
-class RatingRow(NamedTuple):
-    """``verdict``: ``good`` or ``bad``; ``by``: who said so, ``at``: when."""
-
-    verdict: str
-    note: str
-    by: str
-    at: float
 
 
 class Rating(Outgoing):
@@ -67,29 +57,3 @@ class Rating(Outgoing):
             decisions.audit(conn, actor, "step.labelled", session.key, detail)
 
         await self._write("label_step", work)
-
-
-class RatingReader:
-    """What ``Reader`` gives its parts."""
-
-    def _all(self, name: str, values: Any) -> list[Any]:
-        raise NotImplementedError
-
-    def ratings(self, session: int) -> dict[int, RatingRow]:
-        """What is said of a session, by the id of the step; 0: of the session as a whole."""
-        return {row[0]: RatingRow(*row[1:]) for row in self._all("ratings", (session,))}
-
-    def step_labels(self, session: int) -> dict[int, tuple[str, ...]]:
-        """The labels of its steps, by the id of the step."""
-        found: dict[int, tuple[str, ...]] = {}
-        for step, name in self._all("step_labels", (session,)):
-            found[step] = (*found.get(step, ()), name)
-        return found
-
-    def sessions_in_order(self, after: int = 0, status: str = "", limit: int = 200) -> list[SessionRow]:
-        """Sessions in the order in which they were made, behind the one of that id."""
-        values = {"after": after, "status": status, "limit": limit}
-        return [
-            SessionRow(row[0], row[1], SessionStatus(row[2]), *row[3:])
-            for row in self._all("sessions_in_order", values)
-        ]

@@ -28,18 +28,19 @@ from agentstate.store.journal_reader import JournalReader
 from agentstate.store.outbox_reader import OutboxReader
 from agentstate.store.overview_reader import OverviewReader
 from agentstate.store.pruning_reader import PruningReader
-from agentstate.store.ratings import RatingReader
+from agentstate.store.rating_reader import RatingReader
 from agentstate.store.rows import AnswerRow, HeldRow, RunRow, SessionRow, StepRow, shape_of
 from agentstate.store.sqlite import connect, errors, mapped, named
 from agentstate.store.standing_reader import StandingReader
 from agentstate.store.stats_reader import StatsReader
 
+_SQL = named("read.sql") | named("pages.sql")
 Lineage = Sequence[tuple[int, int]]
 
 
 class Reader(
     EffectReader, OutboxReader, DetourReader, StatsReader, StandingReader, RatingReader, ChangeReader, PruningReader,
-    OverviewReader, JournalReader, BranchReader, ComparingReader,
+    OverviewReader, ComparingReader, JournalReader, BranchReader,
 ):  # fmt: skip
     """One read connection; use it in one thread at a time.
 
@@ -51,7 +52,7 @@ class Reader(
         self, path: Path, busy_s: float = 5.0, lent: Callable[[], sqlite3.Connection | None] = lambda: None
     ) -> None:
         self.path = path
-        self.sql = named("read.sql")
+        self.sql = _SQL
         self._conn = connect(path, busy_s, write=False)
         self._lent = lent
         self._decompressor = zstandard.ZstdDecompressor()
@@ -102,6 +103,11 @@ class Reader(
     def runs(self, session: int, limit: int = 50) -> list[RunRow]:
         """Newest first."""
         return [_run(row) for row in self._all("runs", (session, limit))]
+
+    def runs_before(self, session: int, before: int, limit: int) -> list[RunRow]:
+        """A page of them: newest first, those that began before the one with that id."""
+        values = {"session": session, "before": before, "limit": limit}
+        return [_run(row) for row in self._all("runs_before", values)]
 
     def loose_cut(self, run: int) -> float:
         """When the run lost a reader early and has asked nothing since; 0: it did not."""

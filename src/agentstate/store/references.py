@@ -21,6 +21,9 @@ BLOBS: tuple[tuple[str, str], ...] = (
     ("invocation", "result"),
     ("effect", "arguments"),
     ("node", "blob"),
+    ("revision", "body"),
+    ("revised_call", "arguments"),
+    ("revised_call", "result"),
 )
 # Columns that hold the id of a transcript's node.
 NODES: tuple[tuple[str, str], ...] = (("step", "node"), ("node", "parent"))
@@ -34,6 +37,12 @@ OF_SESSIONS: tuple[tuple[str, str], ...] = (
     ("held", "session"),
     ("deleted", "session"),
 )
+# Tables whose rows go with the branches of their session, by the column that names one.
+OF_BRANCHES: tuple[tuple[str, str], ...] = (
+    ("revision", "branch"),
+    ("left_behind", "branch"),
+    ("revised_call", "branch"),
+)
 # Tables whose rows go with their step, by the column that names it. The order is that of deletion.
 OF_STEPS: tuple[tuple[str, str], ...] = (
     ("release", "step"),
@@ -44,6 +53,9 @@ OF_STEPS: tuple[tuple[str, str], ...] = (
     ("call", "step"),
     ("effect", "step"),
     ("step_label", "step"),
+    ("revision", "step"),
+    ("left_behind", "step"),
+    ("revised_call", "step"),
     ("detour", "step"),
     ("reservation", "step"),
     ("held", "step"),

@@ -134,7 +134,7 @@ class Plan(NamedTuple):
     ``repeated``: it asks the same once too often.
 
     ``question(ruling, place)``: what a person is asked, with the messages that tell of it; ``told(ruling)``: the
-    messages that a limit is reached. Both are called in the writer's transaction, and only at a limit.
+    messages that a limit is reached; ``None``: nobody is told. Both are called in the writer's transaction, at a limit.
     """
 
     limits: tuple[Limit, ...]
@@ -142,7 +142,7 @@ class Plan(NamedTuple):
     at: float
     hold: bool
     question: Callable[[Ruling, int], tuple[NewApproval, tuple[Message, ...]]]
-    told: Callable[[Ruling], tuple[Message, ...]]
+    told: Callable[[Ruling], tuple[Message, ...]] | None
     patient: bool = True
     repeated: Ruling | None = None
 

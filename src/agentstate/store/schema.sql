@@ -23,10 +23,10 @@ create table branch (
     session     integer not null references session (id),
     parent      integer,
     upto        integer not null,                  -- steps of the parent below this number are shared
-    reason      text    not null,                  -- first, generation, rollback, fork, edit
+    reason      text    not null,                  -- first, generation, rollback
     opening     blob,                              -- fingerprint of its first step
-    created_at  real    not null, made_by text not null default ''
-) strict;
+    created_at  real    not null
+, made_by text not null default '') strict;
 create index branch_session on branch (session);
 create index branch_parent on branch (parent) where parent is not null;
 
@@ -440,7 +440,6 @@ create table effect (                              -- a tool call that is made u
     seen_at     real                               -- when its result came
 ) strict;
 create unique index effect_leave on effect (leave) where leave is not null;
-
 
 create table pin (                                 -- sessions that are kept, whatever the rules of retention say
     session     integer primary key references session (id),

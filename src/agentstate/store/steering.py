@@ -27,7 +27,8 @@ from agentstate.store.sqlite import named
 
 T = TypeVar("T")
 _SQL = named("write.sql")
-ROLLED_BACK = "the step was rolled back"  # why what is asked about a step is asked no more, for the time being
+# Why what is asked about a step is asked no more, for the time being.
+ROLLED_BACK, LEFT_BEHIND = "the step was rolled back", "the answer that it goes on from was edited"
 
 
 class RevisedCall(NamedTuple):
@@ -42,13 +43,15 @@ class RevisedCall(NamedTuple):
 
 
 class NewRevision(NamedTuple):
-    """An answer that a person edited. ``head``: the branch that was looked at; ``body``: the answer as it is given,
-    plain; ``changed``: JSON; ``left``: the steps that go on from what is replaced, each with whether it does so by
-    naming what the provider holds; ``withdrawn``: those of them about which people are asked no more."""
+    """An answer that a person edited. ``head``: the branch that was looked at, ``upto``: with the steps below this
+    number; ``body``: the answer as it is given, plain; ``changed``: JSON; ``left``: the steps that go on from what is
+    replaced, each with whether it does so by naming what the provider holds; ``withdrawn``: the approvals about those
+    that are asked no more."""
 
     step: int
     number: int
     head: int
+    upto: int
     body: bytes
     changed: str
     reason: str
@@ -109,6 +112,7 @@ class Steering(Outgoing):
         def work(conn: sqlite3.Connection) -> int:
             if conn.execute("select 1 from session where key = ?", (key,)).fetchone():
                 raise Conflict(f"there is a session {key!r} already; give the fork another name")
+            transactions.session_now(conn, source.id)
             now = clock.now()
             made = conn.execute(_SQL["add_session"], {"key": key, "now": now}).lastrowid or 0
             conn.execute(_SQL["set_numbers"], {"session": made, "steps": step_number, "source": source.id})
@@ -132,11 +136,10 @@ class Steering(Outgoing):
             if head != revision.head:
                 raise Conflict("the session was changed by someone else meanwhile; look at it again")
             now = clock.now()
-            # What begins on the branch before from now on was asked before the edit, and is not for this one.
-            upto, status = conn.execute("select steps, status from session where id = ?", (session.id,)).fetchone()
-            shown = _below(self.read.branches_with(conn, session.id), head, upto)
+            # What has begun since was asked before the edit, and nobody has looked whether it goes on from the answer.
+            shown = _below(self.read.branches_with(conn, session.id), head, revision.upto)
             opening = _opening(conn, self.read, shown)
-            made = transactions.new_branch(conn, session.id, head, upto, EDIT, opening, now, by)
+            made = transactions.new_branch(conn, session.id, head, revision.upto, EDIT, opening, now, by)
             values = {
                 "branch": made, "step": revision.step, "changed": revision.changed, "by": by, "now": now,
                 "reason": revision.reason, "body": bodies.put_body(conn, self._counters, revision.body),
@@ -149,7 +152,8 @@ class Steering(Outgoing):
             rows = [(made, revision.step, step, int(held)) for step, held in revision.left]
             conn.executemany(_SQL["leave_behind"], rows)
             for key in revision.withdrawn:
-                decisions.expire(conn, key, "the answer that it goes on from was edited")
+                decisions.expire(conn, key, LEFT_BEHIND)
+            status = conn.execute("select status from session where id = ?", (session.id,)).fetchone()[0]
             if status in (SessionStatus.COMPLETED.value, SessionStatus.FAILED.value):
                 running = {"session": session.id, "status": SessionStatus.RUNNING.value, "note": "", "now": now}
                 conn.execute(_SQL["set_status"], running)
@@ -169,6 +173,7 @@ class Steering(Outgoing):
 
 
 def _checked_head(conn: sqlite3.Connection, session: SessionRow) -> int:
+    transactions.session_now(conn, session.id)
     head = int(conn.execute("select head from session where id = ?", (session.id,)).fetchone()[0])
     if head != session.head:
         raise Conflict("the session was rolled back by someone else meanwhile; look at it again")

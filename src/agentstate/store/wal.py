@@ -27,6 +27,15 @@ def fold(conn: sqlite3.Connection, path: Path, beyond: int, cut: bool = False) -
         log.warning("the write-ahead log of %s could not be moved into it: %s", path, error)
 
 
+def fold_aside(path: Path, busy_s: float) -> None:
+    """Move what there is of the log into the file, beside the writer, who need not wait for it. For a thread."""
+    conn = connect(path, busy_s)
+    try:
+        fold(conn, path, 0)
+    finally:
+        conn.close()
+
+
 def rewrite(path: Path, busy_s: float) -> None:
     """Write the whole file anew, without free pages, while nobody serves it. It takes as much room again meanwhile.
 

@@ -17,6 +17,7 @@ from agentstate.errors import NotFound
 from agentstate.store import transactions
 from agentstate.store.journal import Journal
 from agentstate.store.reader import Reader
+from agentstate.store.steering import NewRevision
 from tests.store.kit import CHAT, Book, call_of, opened
 from tests.support import chat
 
@@ -188,3 +189,19 @@ async def test_in_flight_and_answered_differ_by_their_state(journal: Journal) ->
     book = await Book.open(journal, "b")
     await book.ask(await book.run("r1"), "one")
     assert comparing.compare(journal.read, "a", "b").pairs[0].differs[0] == "state"
+
+
+async def test_an_answer_that_a_person_edited_differs_in_what_is_released_from_the_branch_before(
+    journal: Journal,
+) -> None:
+    book = await told(journal, "a", ("one", "1"), ("two", "2"))
+    before = book.session.head
+    step = journal.read.step_by_number(book.session.id, 1)
+    assert step is not None
+    revision = NewRevision(step, 1, before, said("two, as edited"), "[]", "")
+    await journal.edit(book.session, revision, "ann")
+    found = comparing.pair(journal.read, f"a@{before}", "a", 1)
+    assert (found.pair.kind, found.pair.differs, found.answer.found) == (Kind.ANSWER, ("released",), ())
+    assert found.released is not None
+    assert [(field.left, field.right) for field in found.released.found] == [("2", "two, as edited")]
+    assert (found.left_text, found.right_text) == ("2", "two, as edited")

@@ -28,7 +28,7 @@ class Circle:
         self.names = names
         self.asked: list[int] = []
 
-    def held(self, session: int, name: str) -> HeldRow | None:
+    def held_shown(self, session: int, name: str, shared: object) -> HeldRow | None:
         return HeldRow(self.names.index(name), 0, False, 200, b"", b"") if name in self.names else None
 
     def request(self, step: int) -> tuple[str, str, str, bytes]:
@@ -45,7 +45,8 @@ class Circle:
 @pytest.mark.parametrize("names", [("resp_a",), ("resp_a", "resp_b"), ("resp_a", "resp_b", "resp_c")])
 def test_pointers_that_go_in_a_circle_are_walked_once_and_give_no_transcript(names: tuple[str, ...]) -> None:
     journal = Circle(*names)
-    parts = cast(Parts, SimpleNamespace(journal=SimpleNamespace(read=journal)))
+    facts = SimpleNamespace(session_of=lambda session: None)
+    parts = cast(Parts, SimpleNamespace(journal=SimpleNamespace(read=journal, facts=facts)))
     sent = json.dumps({"model": "m", "input": "y", "previous_response_id": names[0]}).encode()
     assert held.restored(parts, 1, names[0], sent, 404, LOST) is None
     assert journal.asked == list(range(len(names)))

@@ -82,7 +82,8 @@ document.addEventListener("click", async (event) => {
 });
 
 document.addEventListener("change", (event) => {
-  const form = event.target.closest?.("form[data-auto]");
+  if (!(event.target instanceof Element)) return; // what live.js tells of, under the same name
+  const form = event.target.closest("form[data-auto]");
   if (form) form.requestSubmit();
   if (event.target.form?.querySelector("[data-count]")) counted(event.target.form);
 });

@@ -48,7 +48,7 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && typing(event.target)) event.target.blur();
     return;
   }
-  const tree = event.target.closest("[role=treegrid]"); // it has arrows of its own
+  const tree = event.target.closest?.("[role=treegrid]"); // it has arrows of its own
   if (!tree && event.key === "ArrowDown" && row()) { event.preventDefault(); step(1); return; }
   if (!tree && event.key === "ArrowUp" && row()) { event.preventDefault(); step(-1); return; }
   if (!tree && event.key === "ArrowRight" && row() === event.target || event.key === "Enter" && row() === event.target) {

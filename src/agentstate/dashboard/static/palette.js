@@ -7,7 +7,7 @@ function entries() {
   for (const link of document.querySelectorAll("[data-go]")) {
     found.push({ name: `Go to ${link.title}`, hint: `g ${link.dataset.go}`, act: () => link.click() });
   }
-  for (const one of document.querySelectorAll("main a.button, main button:not([type=button]), main [data-action], main .menu-items a")) {
+  for (const one of document.querySelectorAll("main a.button, main button:not([type=button]), main [data-action], main .chips a, main .tabs a, main .menu-items a")) {
     if (one.disabled || one.closest("dialog")) continue;
     const name = one.dataset.action || one.textContent.trim();
     if (name) found.push({ name, hint: one.dataset.key || "", act: () => { one.closest("details")?.setAttribute("open", ""); one.focus(); one.click(); } });

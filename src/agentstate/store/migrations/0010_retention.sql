@@ -1,4 +1,3 @@
-
 create table pin (                                 -- sessions that are kept, whatever the rules of retention say
     session     integer primary key references session (id),
     actor       text    not null,

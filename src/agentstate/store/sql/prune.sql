@@ -63,8 +63,11 @@ delete from pin where session = ?;
 -- name: pinned
 select p.session, k.key, p.actor, p.reason, p.at from pin p join session k on k.id = p.session order by k.key;
 
--- name: session_sums
-select count(*), sum(a.cost) from step s join attempt a on a.step = s.id where s.session = ?;
+-- name: session_cost
+select sum(a.cost) from step s join attempt a on a.step = s.id where s.session = ?;
+
+-- name: branches_in
+select id from branch where session = ?;
 
 -- name: approvals_in
 select id from approval where session = ? order by created_at, id;
@@ -102,15 +105,15 @@ group by day, provider, name;
 
 -- name: sums_given
 select date(v.at, 'unixepoch') as day, a.provider as provider, coalesce(nullif(a.model, ''), s.model) as name,
-       sum(v.joins + (v.outcome in ('replay', 'joined', 'memo'))),
-       0, '[0,0,0,0,0,0]', sum(a.cost * (v.joins + (v.outcome in ('replay', 'joined', 'memo')))),
+       sum(v.joins + (v.outcome in ('replay', 'joined', 'memo', 'edited'))),
+       0, '[0,0,0,0,0,0]', sum(a.cost * (v.joins + (v.outcome in ('replay', 'joined', 'memo', 'edited')))),
        sum(case when s.state = 'completed' and a.cost is null
-                then v.joins + (v.outcome in ('replay', 'joined', 'memo')) end)
+                then v.joins + (v.outcome in ('replay', 'joined', 'memo', 'edited')) end)
 from served v join step s on s.id = v.step join attempt a on a.step = s.id and a.n = s.attempts
 where v.step in (select value from json_each(:steps))
   and (:pairs is null or exists (select 1 from json_each(:pairs) x
                                  where json_extract(x.value, '$[0]') = v.run and json_extract(x.value, '$[1]') = v.step))
-  and v.outcome <> 'carried' and v.joins + (v.outcome in ('replay', 'joined', 'memo')) > 0
+  and v.outcome <> 'carried' and v.joins + (v.outcome in ('replay', 'joined', 'memo', 'edited')) > 0
 group by day, provider, name;
 
 -- name: sums_asked
@@ -165,10 +168,14 @@ where s.session = :session and s.state in ('completed', 'failed', 'interrupted')
   and not exists (select 1 from withheld w where w.step = s.id)
   and not exists (select 1 from rating r where r.session = s.session and r.step = s.id)
   and not exists (select 1 from step_label l where l.step = s.id)
+  and not exists (select 1 from revision r where r.step = s.id)
 order by s.number;
 
+-- name: supervised
+select session, supervisor from run where state = 'open' and supervisor is not null;
+
 -- name: old_rollbacks
-select distinct session from branch where parent is not null and reason <> 'first' and created_at <= :before order by session;
+select distinct session from branch where reason not in ('first', 'fork') and created_at <= :before order by session;
 
 -- name: node_rows
 select id, parent, hash from node where id in (select value from json_each(?)) order by id desc;

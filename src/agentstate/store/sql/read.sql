@@ -380,7 +380,7 @@ select case :by when 'day' then date(g.at, 'unixepoch') when 'provider' then a.p
                 else '' end as name,
        sum(g.times), sum(a.cost * g.times), sum(case when s.state = 'completed' and a.cost is null then g.times end)
 from given g join step s on s.id = g.step join attempt a on a.step = s.id and a.n = s.attempts
-join run r on r.id = g.run join session k on k.id = r.session
+join run r on r.id = g.run left join session k on k.id = r.session
 left join label l on :by = 'label' and l.session = k.id
 where g.times > 0 and (:session = '' or k.key = :session)
 group by 1 order by 1;
@@ -440,86 +440,19 @@ where s.fingerprint = :fingerprint and s.branch in (select id from generation)
 order by s.number desc limit 20;
 
 -- name: effects
-select e.step from effect e join step s on s.id = e.step where s.session = :session order by s.number limit :limit;
+select e.step from effect e join step s on s.id = e.step where s.session = :session and s.number > :after
+order by s.number limit :limit;
+
+-- name: runs_before
+select id, name, named, evidence, owner, supervisor, state, siblings, base, hint_min, hint_max, divergence, exit_code,
+       started_at, ended_at
+from run where session = :session and id < :before order by id desc limit :limit;
 
 -- name: detour
 select why, candidate, lost from detour where step = ? and n = ?;
 
 -- name: breakers
 select provider, model, state, opened, until, since, why from breaker order by provider, model;
-
--- name: overview
-with shown as (
-    select s.id, s.key, s.status, s.head, s.clock, s.steps, s.note, s.created_at, s.updated_at,
-           (select count(*) from approval a where a.session = s.id and a.state = 'pending') as held,
-           case
-               when exists (select 1 from approval a where a.session = s.id and a.state = 'pending') then 'held'
-               when s.status = 'PAUSED' then 'paused'
-               when s.status = 'FAILED' then 'failed'
-               when s.status = 'COMPLETED' then 'done'
-               when s.id in (select value from json_each(:live)) then 'live'
-               when (select r.exit_code from run r where r.session = s.id order by r.id desc limit 1) <> 0 then 'failed'
-               when s.updated_at >= :recent
-                    and exists (select 1 from run r where r.session = s.id and r.state = 'open') then 'live'
-               else 'idle'
-           end as state
-    from session s
-    where (:key = '' or s.key = :key) and (:status = '' or s.status = :status)
-      and s.updated_at >= :since and s.updated_at < :until
-      and (:updated is null or s.updated_at < :updated or (s.updated_at = :updated and s.id < :id))
-      and (:label = '' or exists (select 1 from label l where l.session = s.id and l.name = :label))
-      and (:model = '' or exists (select 1 from step t where t.session = s.id and t.model = :model)
-           or exists (select 1 from step t join attempt a on a.step = t.id where t.session = s.id and a.model = :model))
-      and (:like = '' or s.key like :like escape '\'
-           or exists (select 1 from label l where l.session = s.id and l.name like :like escape '\')
-           or exists (select 1 from step t where t.session = s.id and t.model like :like escape '\'))
-)
-select id, key, status, head, clock, steps, note, created_at, updated_at, state, held from shown
-where :state = '' or state in (select value from json_each(:state))
-order by updated_at desc, id desc limit :limit;
-
--- name: session_sums
-select count(*), sum(a.cost), added_up(a.usage),
-       sum(a.cost is null and (a.status between 200 and 299
-                           or (a.status = 0 and (a.body is not null or s.state = 'interrupted'))))
-from step s join attempt a on a.step = s.id
-where s.session = :session and a.finished_at is not null
-  and not exists (select 1 from approval p where p.step = s.id and p.kind in ('request', 'budget')
-                  and p.state in ('rejected', 'expired'));
-
--- name: session_spared
-with given as (
-    select v.step, v.joins + (v.outcome in ('replay', 'joined', 'memo')) as times
-    from run r join served v on v.run = r.id where r.session = :session and v.outcome <> 'carried'
-)
-select sum(g.times), sum(a.cost * g.times), sum(case when s.state = 'completed' and a.cost is null then g.times end)
-from given g join step s on s.id = g.step join attempt a on a.step = s.id and a.n = s.attempts where g.times > 0;
-
--- name: session_served
-select count(*), sum(v.joins) from run r join served v on v.run = r.id where r.session = ?;
-
--- name: session_runs
-select count(*) from run where session = ?;
-
--- name: tape
-select s.number, s.state, s.model,
-       exists (select 1 from served v where v.step = s.id and (v.joins > 0 or v.outcome in ('replay', 'joined', 'memo'))),
-       exists (select 1 from approval a where a.step = s.id and a.state = 'pending')
-from step s where s.session = :session order by s.number desc limit :limit;
-
--- name: pending_count
-select count(*) from approval where state = 'pending';
-
--- name: live_count
-select count(*) from session s
-where s.status = 'RUNNING'
-  and (s.id in (select value from json_each(:live))
-       or (s.updated_at >= :recent and exists (select 1 from run r where r.session = s.id and r.state = 'open')
-           and coalesce((select r.exit_code from run r where r.session = s.id order by r.id desc limit 1), 0) = 0))
-  and not exists (select 1 from approval a where a.session = s.id and a.state = 'pending');
-
--- name: label_names
-select name, count(*) from label group by name order by count(*) desc, name limit :limit;
 
 -- name: changed_session
 select (select key from session where id = :session), (select name from run where id = :run);
@@ -558,6 +491,14 @@ where c.step < :below group by c.step order by c.step desc limit :limit;
 
 -- name: ratings
 select step, verdict, note, rated_by, at from rating where session = ?;
+
+-- name: ratings_on
+select r.step, r.verdict, r.note, r.rated_by, r.at from step s join rating r on r.session = s.session and r.step = s.id
+where s.branch = :branch and s.number < :upto;
+
+-- name: step_labels_on
+select l.step, l.name from step s join step_label l on l.step = s.id where s.branch = :branch and s.number < :upto
+order by l.step, l.name;
 
 -- name: step_labels
 select l.step, l.name from step_label l join step s on s.id = l.step where s.session = ? order by l.step, l.name;
@@ -623,9 +564,16 @@ select id, job from held where step = ?;
 -- name: names_of_runs
 select distinct r.id, r.name from run r where r.id in (select value from json_each(:runs));
 
+-- name: revised_calls
+select c.choice, c.place, c.call_id, c.name, b.codec, b.size, b.data from revised_call c join blob b on b.id = c.arguments
+where c.branch = ? and c.step = ? order by c.choice, c.place;
+
+-- name: was_given_edited
+select 1 from served where step = ? and outcome = 'edited' and at >= ? limit 1;
+
 -- name: withdrawn_in
 select a.id, s.branch, s.number from approval a join step s on s.id = a.step left join release r on r.step = s.id
-where a.session = ? and a.state = 'expired' and a.reason = 'the step was rolled back' and (r.mode = 'held' or s.state = 'held');
+where a.session = ? and a.state = 'expired' and a.reason in ('the step was rolled back', 'the answer that it goes on from was edited') and (r.mode = 'held' or s.state = 'held');
 
 -- name: calls_of
 select choice, place, call_id, name from call where step = ? order by choice, place;
@@ -637,35 +585,6 @@ where c.branch in (select value from json_each(:branches)) and c.call_id in (sel
 
 -- name: fork_names
 select key from session where key >= :from and key < :before;
-
--- name: forwards
-select v.run, count(*), min(v.at), max(v.at), sum(a.cost)
-from run r join served v on v.run = r.id join step s on s.id = v.step join attempt a on a.step = s.id and a.n = s.attempts
-where r.session = :session and v.outcome = 'replay' group by v.run;
-
--- name: given_in
-select v.step, v.run, v.outcome, v.joins, v.at from served v
-where v.step in (select value from json_each(:steps)) and v.outcome <> 'carried';
-
--- name: detoured
-select step, max(candidate) from detour where step in (select value from json_each(:steps)) group by step;
-
--- name: node_of
-select node from step where id = ?;
-
--- name: node
-select n.parent, b.codec, b.size, b.data from node n join blob b on b.id = n.blob where n.id = ?;
-
--- name: effect_names
-select e.step, e.server, e.tool, e.failed, b.codec, b.size, b.data from effect e join blob b on b.id = e.arguments
-where e.step in (select value from json_each(:steps));
-
--- name: pending_in
-select id, step, tool from approval where session = ? and state = 'pending' order by created_at, id;
-
--- name: models_in
-select distinct coalesce(nullif(a.model, ''), s.model) from step s join attempt a on a.step = s.id and a.n = s.attempts
-where s.session = :session and s.kind <> 'tool' limit :limit;
 
 -- name: compared_steps
 select s.id, s.number, s.kind, s.state, s.dialect, s.path, s.fingerprint, s.stream, s.model, a.model, a.status, a.usage,

@@ -138,12 +138,13 @@ insert into label (session, name) values (?, ?) on conflict do nothing;
 delete from label where session = ? and name = ?;
 
 -- name: rate
-insert into rating (session, step, verdict, note, rated_by, at) values (:session, :step, :verdict, :note, :by, :now)
+insert into rating (session, step, verdict, note, rated_by, at)
+values (coalesce((select session from step where id = :step), :session), :step, :verdict, :note, :by, :now)
 on conflict (session, step) do update set verdict = excluded.verdict, note = excluded.note, rated_by = excluded.rated_by,
                                           at = excluded.at;
 
 -- name: unrate
-delete from rating where session = :session and step = :step;
+delete from rating where step = :step and session = coalesce((select session from step where id = :step), :session);
 
 -- name: add_step_label
 insert into step_label (step, name, labelled_by, at) values (:step, :name, :by, :now) on conflict do nothing;
