@@ -14,7 +14,7 @@ from tests.flow.test_tools import body as call_body
 from tests.support import chat
 from tests.support.client import Connection
 from tests.support.doubt import until
-from tests.support.people import Asking
+from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Gate, Seen, Upstream, plain
 
@@ -163,3 +163,44 @@ def test_people_are_told_where_their_settings_say_so(tmp_path: Path, server: Ups
         ("session.paused", "admin"), ("session.resumed", "admin")
     ]  # fmt: skip
     assert told[0]["data"]["reason"] == "looking"  # type: ignore[index, call-overload]
+
+
+def test_held_call_of_a_server_that_is_approved_meanwhile_is_made_when_the_session_goes_on(
+    proxy: Proxy, server: Upstream
+) -> None:
+    connection = proxy.client.connect()
+    with connection:
+        connection.request("POST", path("s"), headers(**IMPATIENT), call_body("send_email", to="a"))
+        connection.read_head()
+        [approval] = pending(proxy)
+        pause(proxy)
+        decide(proxy, approval, "APPROVED")
+        with start(proxy, "application/json") as other:
+            other.read_head()  # by now the call would have been made
+        assert server.calls == 0
+        resume(proxy)
+        rest, whole = connection.read_body()
+    assert whole and events(rest)[-1]["result"] == OK
+    assert server.calls == 1
+
+
+def test_call_that_waits_for_room_in_a_budget_is_not_begun_once_its_session_is_paused(
+    tmp_path: Path, server: Upstream
+) -> None:
+    gate = Gate()
+    server.script = lambda seen: (
+        [gate, *plain(chat.completion("hi"))] if server.calls == 1 else plain(chat.completion("hi"))
+    )
+    with Proxy(tmp_path, server.url, settings={"budget.day_tokens": 150}) as proxy:
+        first = Asking(lambda: proxy.client.ask("other", "one", max_tokens=90))
+        gate.wait_reached()
+        with proxy.client.start("s", "two", max_tokens=90, headers=IMPATIENT) as connection:
+            assert connection.silent(0.3)
+            pause(proxy)
+            gate.open()
+            assert first.answer().status == 200
+            assert connection.read_head()[0] == 200  # kept waiting, now by the pause
+            assert proxy.control.session("s")["steps"] == [] and server.calls == 1
+            resume(proxy)
+            body, whole = connection.read_body()
+        assert whole and json.loads(body)["choices"]

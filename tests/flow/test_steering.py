@@ -593,3 +593,26 @@ def test_edited_call_that_policies_have_come_to_deny_is_given_to_nobody_new(
         with Proxy(folder, upstream.url, file=denied) as after:
             answer = Agent(after, "s", "r3").say("find")
             assert (answer.status, answer.outcome) == ((200, "edited") if given else (403, None))
+
+
+def test_calls_that_the_agent_made_by_itself_are_listed_as_standing(proxy: Proxy, model: Model, session: str) -> None:
+    model.calls["find"] = [chat.tool_call("look_up", '{"to": "bob"}')]
+    model.calls["buy"] = [chat.tool_call("order", '{"to": "bob"}'), chat.tool_call("order", "{}", call_id="call_2")]
+    agent = Agent(proxy, session, "r1")
+    for question in ("q0", "find", "buy"):
+        agent.say(question)
+        for call in agent.messages[-1].get("tool_calls", [])[:1]:
+            agent.messages.append({"role": "tool", "tool_call_id": call["id"], "content": "done"})
+    agent.say("q3")
+    at = f"/api/sessions/{session}"
+    listed = [
+        proxy.control.get(f"{at}/preview?verb={verb}&step_number={step}")["made"]
+        for verb, step in (("rollback", 1), ("fork", 1), ("edit", 2), ("rollback", 3))
+    ]
+    assert listed[0] == listed[1] == listed[2]
+    assert [(one["step_number"], one["tool"], one["call_id"], one["result_seen"]) for one in listed[0]] == [
+        (2, "order", "call_1", True), (2, "order", "call_2", False),
+    ]  # fmt: skip
+    assert listed[3] == []
+    assert post(proxy, session, "fork", step_number=1)["made"] == listed[0]
+    assert post(proxy, session, "rollback", step_number=1)["made"] == listed[0]

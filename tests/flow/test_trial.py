@@ -266,3 +266,12 @@ def test_the_command_shows_both_answers(proxy: Proxy, other: Upstream) -> None:
     shown = proxy.cli("try", "s", "0", "--model", "other/gpt-better", "--url", proxy.url)
     assert "- hello" in shown.stdout and "+ good day" in shown.stdout
     assert "No agent is given this answer" in " ".join(shown.stdout.split())
+
+
+def test_a_trial_is_no_example_to_train_on_unless_it_is_asked_for(proxy: Proxy) -> None:
+    asked(proxy)
+    attempt(proxy, "other/gpt-better")
+    told = proxy.control.get("/api/export/report")
+    assert (told["lines"], told["left_out"]) == (1, {"step tried with another model, which no agent was given": 1})
+    assert proxy.control.get("/api/export/report?session=s%2Ftry-0")["lines"] == 1
+    assert proxy.control.get("/api/export/report?label=try")["lines"] == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -189,3 +190,21 @@ async def test_an_export_that_fails_leaves_no_file(book: Book, reader: Reader, t
     assert not list(tmp_path.glob("*.part")) and not list(tmp_path.glob("*.manifest.json"))
     with pytest.raises(StoreReadOnly, match="name another file"):
         write(Export(reader, Filters(), "openai"), Filters(), "openai", tmp_path / "nowhere" / "data.jsonl")
+
+
+async def test_what_is_deleted_while_it_is_read_is_left_out(journal: Journal, path: Path, reader: Reader) -> None:
+    for key in ("a", "b"):
+        book = await Book.open(journal, key)
+        run = await book.run("r")
+        for question in ("one", "two"):
+            await said(book, run, chat.request(f"{question} of {key}"), chat.completion(question))
+    export = Export(reader, Filters(per="step"), "openai")
+    found = export.lines()
+    assert next(found).value["messages"][0]["content"] == "one of a"
+    with sqlite3.connect(path) as conn:
+        gone = "(select id from session where key = 'a') and number = 1"
+        conn.execute(f"delete from attempt where step in (select id from step where session = {gone})")
+        conn.execute(f"delete from step where session = {gone}")
+        conn.execute("delete from branch where session = (select id from session where key = 'b')")
+    conn.close()
+    assert list(found) == [] and export.report.left_out == {"deleted while it was read": 2}

@@ -58,7 +58,7 @@ def rollback(
         _json(done)
         return
     print(f"session {session} goes on at step {preview['step_number']}, on branch {done['branch']}")
-    _standing(done["standing"])
+    _standing(done)
 
 
 def fork(
@@ -83,7 +83,7 @@ def fork(
         _json(done)
         return
     print(f"session {done['session']['id']} shares the steps of {session} before {step}; run your agent with that id")
-    _standing(done["standing"])
+    _standing(done)
 
 
 def edit(
@@ -132,7 +132,7 @@ def edit(
         _json(done)
         return
     print(f"step {step} of session {target} is given as edited, on branch {done['branch']}")
-    _standing(done["standing"])
+    _standing(done)
 
 
 def branches(session: Session, as_json: Json = False, url: Url = None, config: Config = None) -> None:
@@ -183,7 +183,7 @@ def _tell(preview: dict[str, Any], as_json: bool) -> None:
     print(f"the next run finds {preview['replays']} recorded answers")
     for one in preview["pending"]:
         print(f"asked no more: approval {one['id']} of step {one['step_number']}, {one['tool_name'] or one['kind']}")
-    _standing(preview["standing"])
+    _standing(preview)
 
 
 def _numbers(numbers: list[int]) -> str:
@@ -194,13 +194,16 @@ def _numbers(numbers: list[int]) -> str:
     return f"{'step' if len(numbers) == 1 else 'steps'} {shown}" + (f" and {more} more" if more > 0 else "")
 
 
-def _standing(calls: list[dict[str, Any]]) -> None:
-    if calls:
+def _standing(found: dict[str, Any]) -> None:
+    if found["standing"] or found["made"]:
         print("these calls were made, and are not undone:")
-    for call in calls:
+    for call in found["standing"]:
         server = f"{call['server']}/" if call["server"] else ""
         arguments = json.dumps(call["arguments"], ensure_ascii=False)
         print(visible(f"  step {call['step_number']}: {server}{call['tool']} {arguments} ({call['state']})"))
+    for call in found["made"]:
+        state = "by the agent" if call["result_seen"] else "by the agent, if it came to it"
+        print(visible(f"  step {call['step_number']}: {call['tool']} {call['arguments']} ({state})"))
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -32,10 +32,13 @@ DUPLICATE = "duplicate"
 SILENT = "no answer to train on"
 NO_STEPS = "session without answered steps"
 UNREPLACED = "refused without a replacement"
+GONE = "deleted while it was read"
+TRIED = "step tried with another model, which no agent was given"
+TRIAL_LABEL = "try"  # of the sessions in which such trials are kept
 INVALID = "breaks a rule of the format"
 REASONS = (
     UNANSWERED, STRAY, UNFINISHED, CUT, DECLINED, UNDECIDED, REFUSED, BAD, FOREIGN, UNREADABLE, HELD_ELSEWHERE,
-    PICTURES, DOCUMENTS, ARGUMENTS, DUPLICATE, SILENT, NO_STEPS, UNREPLACED, INVALID,
+    PICTURES, DOCUMENTS, ARGUMENTS, DUPLICATE, SILENT, NO_STEPS, UNREPLACED, GONE, TRIED, INVALID,
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from agentstate.core.transcript import Dialogue, Reply
 from agentstate.dialects import registry, transcripts
 from agentstate.dialects.responses_answer import loaded
 from agentstate.dialects.responses_context import conversation_of, transcript
-from agentstate.errors import BadRequest, NotFound, Untranslatable
+from agentstate.errors import BadRequest, NotFound, StoreCorrupt, Untranslatable
 from agentstate.store.reader import Reader
 from agentstate.store.rows import AnswerRow, SessionRow, StepRow
 
@@ -43,7 +43,8 @@ class Steps:
     """The steps of one session on the branch that the filters ask for, and those that were superseded."""
 
     def __init__(self, reader: Reader, session: SessionRow, filters: Filters, lost: Counter[str]) -> None:
-        """``lost``: counts what of the exchanges is left out though the lines stay. Raises ``NotFound``."""
+        """``lost``: counts what of the exchanges is left out though the lines stay. Raises ``NotFound`` for a branch
+        that there is not, ``LeftOut`` where the session was deleted meanwhile, or is a trial and not asked for."""
         self.session = session
         self._reader = reader
         self._filters = filters
@@ -51,9 +52,13 @@ class Steps:
         self._ratings = reader.ratings(session.id)
         self._labels = reader.step_labels(session.id)
         self._session_labels = reader.labels(session.id)
+        if dataset.TRIAL_LABEL in self._session_labels and not self._asks_for_trials(session):
+            raise LeftOut(dataset.TRIED)
         self._runs: dict[int, str] = {}
         rows = reader.branches(session.id)
         head = session.head if filters.branch is None else filters.branch
+        if head not in rows and filters.branch is None:
+            raise LeftOut(dataset.GONE)
         if head not in rows:
             raise NotFound(f"session {session.key!r} has no branch {head}; it has {', '.join(map(str, rows))}")
         shown = lineage({key: row.branch for key, row in rows.items()}, head)
@@ -67,6 +72,9 @@ class Steps:
         }
         self._last: Exchange | None = None
         self._chain: tuple[str, list[tuple[bytes, bytes]]] = ("", [])
+
+    def _asks_for_trials(self, session: SessionRow) -> bool:
+        return session.key in self._filters.sessions or dataset.TRIAL_LABEL in self._filters.labels
 
     def _is_exported(self, owner: int) -> bool:
         row = self._reader.session_of(owner)
@@ -85,7 +93,13 @@ class Steps:
     def read(self, row: StepRow) -> Exchange:
         """The exchange of an answered step. Raises ``LeftOut`` with the reason where it cannot be told."""
         if self._last is None or self._last.row.id != row.id:
-            self._last = self._read(row)
+            try:
+                self._last = self._read(row)
+            except (TypeError, StoreCorrupt):
+                # An export may take long, and what is not there any more cannot be read.
+                if self._reader.step_by_number(self.session.id, row.number) == row.id:
+                    raise
+                raise LeftOut(dataset.GONE) from None
         return self._last
 
     def _read(self, row: StepRow) -> Exchange:

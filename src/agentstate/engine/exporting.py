@@ -122,7 +122,11 @@ class Export:
             after = page[-1].id
 
     def _session(self, session: SessionRow, part: str) -> Iterator[Line]:
-        steps = Steps(self._reader, session, self._filters, self.report.losses)
+        try:
+            steps = Steps(self._reader, session, self._filters, self.report.losses)
+        except LeftOut as reason:
+            self.report.left_out[str(reason)] += 1
+            return
         found = self._pairs(steps) if self._form in PAIRED else self._examples(steps)
         some = False
         for line in found:
@@ -136,12 +140,14 @@ class Export:
 
     def _examples(self, steps: Steps) -> Iterator[Example]:
         transcripts, rows = self._known(steps)
-        if not len(transcripts) and not self.report_has_other(steps):
+        if not len(transcripts) and not self._has_steps(steps):
             self.report.left_out[dataset.NO_STEPS] += 1
         used: set[int] = set()
         alone = self._filters.per == "step"
         for last in transcripts.each() if alone else transcripts.longest():
-            exchange = steps.read(rows[last.facts.number])
+            exchange = self._again(steps, rows[last.facts.number])
+            if exchange is None:
+                continue
             reply = exchange.replies[0] if exchange.replies else None
             line = example(steps.session.key, last, exchange.asked, reply, used, alone)
             if isinstance(line, str):
@@ -150,7 +156,15 @@ class Export:
             elif self._takes(line, last, exchange):
                 yield line
 
-    def report_has_other(self, steps: Steps) -> bool:
+    def _again(self, steps: Steps, row: StepRow) -> Exchange | None:
+        """The exchange of a step that was read before; ``None``: it was deleted meanwhile, and is counted."""
+        try:
+            return steps.read(row)
+        except LeftOut as reason:
+            self.report.left_out[str(reason)] += 1
+            return None
+
+    def _has_steps(self, steps: Steps) -> bool:
         """Whether the session has steps at all, of which the report then says why none is in it."""
         return next(steps.rows(), None) is not None
 
@@ -185,7 +199,8 @@ class Export:
     def _approved(self, exchange: Exchange, line: Example) -> bool:
         """Whether a person approved a call of the steps in a line, and refused none."""
         session = self._reader.session(line.session)
-        assert session is not None
+        if session is None:
+            return False  # deleted meanwhile
         ids = [self._reader.step_by_number(session.id, step.number) for step in line.steps]
         asked = self._reader.asked_about(step for step in ids if step is not None)
         states = [row.state for row in asked if row.kind is not ApprovalKind.BUDGET]
@@ -200,16 +215,19 @@ class Export:
                 yield from self._decided(steps, known, transcripts, rows)
         for better, worse in rated_pairs(transcripts.each()):
             if better.facts.chosen or worse.facts.chosen:
-                other = steps.read(rows[worse.facts.number]).replies[0].message
-                exchange = steps.read(rows[better.facts.number])
-                said = exchange.replies[0].message
-                yield Pair(steps.session.key, better.facts, exchange.asked, said, other, "rated")
+                other = self._again(steps, rows[worse.facts.number])
+                exchange = self._again(steps, rows[better.facts.number])
+                if other is not None and exchange is not None:
+                    said, unsaid = exchange.replies[0].message, other.replies[0].message
+                    yield Pair(steps.session.key, better.facts, exchange.asked, said, unsaid, "rated")
 
     def _decided(
         self, steps: Steps, known: Known, transcripts: Transcripts, rows: dict[int, StepRow]
     ) -> Iterator[Pair]:
         """What a person made of an answer: edited, or refused and answered anew."""
-        exchange = steps.read(rows[known.facts.number])
+        exchange = self._again(steps, rows[known.facts.number])
+        if exchange is None:
+            return
         if exchange.release is Release.ANSWER and exchange.other and known.facts.why_not in ("", dataset.BAD):
             for given, came in zip(exchange.replies, exchange.other, strict=False):
                 yield Pair(steps.session.key, known.facts, exchange.asked, given.message, came.message, "edited")
@@ -217,7 +235,8 @@ class Export:
             self.report.left_out[dataset.UNREPLACED] += 1
         elif exchange.release is Release.CONTINUE:
             onward = transcripts.onward(known)
-            replies = steps.read(rows[onward.facts.number]).replies if onward is not None else []
+            later = None if onward is None else self._again(steps, rows[onward.facts.number])
+            replies = [] if later is None else later.replies
             if onward is None or not replies:
                 self.report.left_out[dataset.UNREPLACED] += 1
             elif not onward.facts.why_not:

@@ -20,6 +20,7 @@ from agentstate.core.model import ApprovalKind, ApprovalState, State
 from agentstate.engine import editing
 from agentstate.engine.core import Parts
 from agentstate.engine.editing import Editable
+from agentstate.engine.invocations import acts
 from agentstate.engine.sessions import MOST_ID, checked_id, found
 from agentstate.errors import BadRequest, Conflict, NotFound
 from agentstate.store.branches import BranchRow, PointRow, Shown, is_in
@@ -30,10 +31,23 @@ from agentstate.store.steering import LEFT_BEHIND, NewRevision
 
 T = TypeVar("T")
 Verb = Literal["rollback", "fork", "edit"]
+Left = list[tuple[int, bool]]  # see ``editing.left_behind``
 VERBS: tuple[Verb, ...] = ("rollback", "fork", "edit")
 MOST_REASON = 2000  # characters
 _MOST_PENDING = 10_000
 _LEAVE = (ApprovalKind.CALL, ApprovalKind.DUPLICATE)  # questions whether a call may be made
+
+
+class MadeCall(NamedTuple):
+    """A call that an agent was given in a model's answer, and makes by itself; of a tool that may act. ``seen``: its
+    result came back, else it may have been made; ``failed``: with an error."""
+
+    number: int
+    tool: str
+    call_id: str
+    arguments: str
+    seen: bool
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +55,8 @@ class Preview:
     """What a verb would mean. ``superseded``: numbers of the steps that are not shown, or not gone on from, any more
     (of a fork: not shared); ``restored``: of those that are shown again; ``cost``: what was paid for the superseded,
     USD, ``None``: not known of any; ``cost_unknown``: of how many it is not; ``replays``: how many recorded answers the
-    next run finds; ``standing``: the calls after the point that did something, or may have, and that nothing undoes;
-    ``pending``: what people are asked no more."""
+    next run finds; ``standing``: the calls after the point that did something, or may have, and that nothing undoes,
+    ``made``: those that agents make by themselves; ``pending``: what people are asked no more."""
 
     verb: Verb
     session: str
@@ -55,15 +69,17 @@ class Preview:
     replays: int
     standing: list[EffectRow]
     pending: list[ApprovalRow]
+    made: list[MadeCall]
 
 
 class RolledBack(NamedTuple):
     """The session as it is now. ``standing``: the tool calls in the steps that are superseded which did something, or
-    may have; a rollback undoes none of them. ``branch``: the one on which it goes on."""
+    may have; a rollback undoes none of them. ``branch``: the one on which it goes on; ``made``: as in ``Preview``."""
 
     session: SessionRow
     standing: list[EffectRow]
     branch: int = 0
+    made: Sequence[MadeCall] = ()
 
 
 class Forked(NamedTuple):
@@ -73,6 +89,7 @@ class Forked(NamedTuple):
     source: str
     step: int
     standing: list[EffectRow]
+    made: Sequence[MadeCall] = ()
 
 
 class Edited(NamedTuple):
@@ -82,6 +99,7 @@ class Edited(NamedTuple):
     step: int
     branch: int
     standing: list[EffectRow]
+    made: Sequence[MadeCall] = ()
 
 
 class BranchView(NamedTuple):
@@ -131,19 +149,30 @@ class Steering:
             verb, session.key, number, branch, tuple(point.number for point in gone),
             tuple(point.number for point in _without(new, old)), *_cost(gone), _replays(new),
             self._standing(before, lambda effect: not is_in(after, effect.branch, effect.number)), pending,
+            self._made(before, gone),
         )  # fmt: skip
+
+    def _behind(self, shown: Shown, step: int, number: int) -> tuple[Left, list[EffectRow], list[MadeCall]]:
+        """What goes on from a step's answer, and the calls that were made from there on: those of the answer too, which
+        may be other ones then."""
+        points = [point for point in self._read.points(shown) if point.number >= number]
+        return (
+            editing.left_behind(self._read, shown, step, number),
+            self._standing(shown, lambda effect: effect.number > number),
+            self._made(shown, points),
+        )
 
     def _preview_edit(self, session: SessionRow, number: int) -> Preview:
         shown = self._read.shown(session)
         step = editing.step_of(self._read, session, shown, number)
-        left = {one for one, _ in editing.left_behind(self._read, shown, step, number)}
+        behind, standing, made = self._behind(shown, step, number)
+        left = {one for one, _ in behind}
         points = self._read.points(shown)
         gone = [point for point in points if point.step in left]
         return Preview(
             "edit", session.key, number, None, tuple(point.number for point in gone), (), *_cost(gone),
             _replays([point for point in points if point.step not in left]),
-            self._standing(shown, lambda effect: effect.number > number),
-            [row for row in self._read.asked_about(left) if row.state is ApprovalState.PENDING],
+            standing, [row for row in self._read.asked_about(left) if row.state is ApprovalState.PENDING], made,
         )  # fmt: skip
 
     def editable(self, key: str, step: int) -> Editable:
@@ -189,12 +218,11 @@ class Steering:
         session = found(self._parts.journal.read, key)
         number = _given_step(session, step, branch)
         after = _below(self._lineage(session, branch), number)
-        shown = self._parts.journal.read.shown(session)
-        standing = self._standing(shown, lambda effect: not is_in(after, effect.branch, effect.number))
-        again = self._asked_again(session, shown, after)
+        seen = await self._in_thread(lambda looking: looking.preview(key, number, branch=branch, verb="rollback"))
+        again = self._asked_again(session, self._parts.journal.read.shown(session), after)
         made = await self._parts.journal.roll_back(session, number, branch=branch, by=actor.name, again=again)
         self._parts.gate.look_again()
-        return RolledBack(found(self._parts.journal.read, key), standing, made)
+        return RolledBack(found(self._parts.journal.read, key), seen.standing, made, seen.made)
 
     async def fork(
         self, key: str, step: int, actor: Person, *, name: str | None = None, branch: int | None = None
@@ -204,16 +232,15 @@ class Steering:
         read = self._parts.journal.read
         session = found(read, key)
         number = _given_step(session, step, None)
-        whole = self._lineage(session, branch)
-        _check_forkable(read.points(_below(whole, number)))
+        head = session.head if branch is None else branch
+        seen = await self._in_thread(lambda looking: looking.preview(key, number, branch=head, verb="fork"))
         if name is None:
             start = f"{key}-fork-"[-MOST_ID + 6 :]
             taken = read.begins_with(start)
             name = next(new for at in range(1, len(taken) + 2) if (new := f"{start}{at}") not in taken)
         checked_id(name)
-        standing = self._standing(whole, lambda effect: effect.number >= number)
-        await self._parts.journal.fork(session, session.head if branch is None else branch, number, name, actor.name)
-        return Forked(found(read, name), key, number, standing)
+        await self._parts.journal.fork(session, head, number, name, actor.name)
+        return Forked(found(read, name), key, number, seen.standing, seen.made)
 
     async def edit(
         self, key: str, step: int, actor: Person, *, text: str | None = None,
@@ -229,24 +256,25 @@ class Steering:
         shown = read.shown(session)
         at = editing.step_of(read, session, shown, step)
         new = editing.edited(self._parts, session, shown, at, actor, text, arguments or {})
-        left = await self._in_thread(lambda reader: editing.left_behind(reader, shown, at, step))
+        left, standing, calls = await self._in_thread(lambda looking: looking._behind(shown, at, step))
         withdrawn = [row for row in read.asked_about(one for one, _ in left) if row.state is ApprovalState.PENDING]
         revision = NewRevision(
             at, step, session.head, session.steps, new.body, new.changed, reason, new.calls, tuple(left),
             tuple(row.id for row in withdrawn),
         )  # fmt: skip
-        standing = self._standing(shown, lambda effect: effect.number > step)
         made = await self._parts.journal.edit(session, revision, actor.name)
         self._parts.gate.look_again()
-        return Edited(found(read, key), step, made, standing)
+        return Edited(found(read, key), step, made, standing, calls)
 
     # --- parts of it ---
 
-    async def _in_thread(self, work: Callable[[Reader], T]) -> T:
+    async def _in_thread(self, work: Callable[[Steering], T]) -> T:
+        """A long look, in a thread with a connection of its own."""
+
         def run() -> T:
             reader = Reader(self._parts.journal.path, self._parts.settings.store.busy_s)
             try:
-                return work(reader)
+                return work(Steering(self._parts, reader))
             finally:
                 reader.close()
 
@@ -272,6 +300,20 @@ class Steering:
                 ToolClass(effect.kind), effect.state, effect.settled == Settled.ABORTED,
                 [row.state for row in read.approvals_of(effect.step) if row.kind in _LEAVE],
             )
+        ]  # fmt: skip
+
+    def _made(self, shown: Shown, points: Sequence[PointRow]) -> list[MadeCall]:
+        """The calls in the answers of these steps, of those that a lineage shows, that agents make by themselves."""
+        numbers = {point.step: point.number for point in points}
+        given = [row for row in self._read.invocations(numbers) if acts(self._parts.settings.tools, row.tool)]
+        claims = self._standing(shown, lambda effect: True)
+        proposed = [effects.Proposed(numbers[row.step], row.tool, row.arguments) for row in given]
+        claimed = effects.paired(
+            proposed, [effects.Made(one.number, one.server, one.tool, one.arguments) for one in claims]
+        )
+        return [
+            MadeCall(numbers[row.step], row.tool, row.call_id, row.arguments, row.result is not None, row.failed)
+            for place, row in enumerate(given) if place not in claimed
         ]  # fmt: skip
 
     def _withdrawn(self, session: SessionRow, after: Shown) -> list[ApprovalRow]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from agentstate import clock
 from agentstate.core import fingerprint
 from agentstate.core.approval import Person
+from agentstate.core.dataset import TRIAL_LABEL
 from agentstate.core.model import Call, SessionStatus, Shape, State, Verdict
 from agentstate.core.routing import candidate_of
 from agentstate.core.runs import Evidence
@@ -35,7 +36,6 @@ from agentstate.providers.client import Headers, Question
 from agentstate.store.rows import Begun, Ending, NewRunRow, NewStep, SessionRow, StepRow
 
 log = logging.getLogger("agentstate")
-LABEL = "try"
 _PLAIN = {"stream": None, "stream_options": None}
 _VERSIONS: dict[str, Headers] = {"anthropic": [("anthropic-version", "2023-06-01")]}
 _SIMULATED = "simulated"  # the simulator takes any key
@@ -165,9 +165,11 @@ class Trials:
         )  # fmt: skip
 
     async def _own_session(self, session: SessionRow, row: StepRow, actor: Person) -> SessionRow:
-        suffix = f"/{LABEL}-{row.number}"
+        suffix = f"/{TRIAL_LABEL}-{row.number}"
         own = await self._parts.journal.open_session(session.key[: MOST_ID - len(suffix)] + suffix)
-        await self._parts.journal.set_labels(own, [LABEL], [], actor.name)  # and so the audit log says who tried it
+        await self._parts.journal.set_labels(
+            own, [TRIAL_LABEL], [], actor.name
+        )  # and so the audit log says who tried it
         return own
 
     async def _asked(self, own: SessionRow, begun: Begun, prepared: _Prepared) -> tuple[Ending, str, tuple[str, ...]]:

@@ -7,6 +7,7 @@ Invariant: what only looks runs in a thread with a reader of its own; who did it
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -16,7 +17,7 @@ from starlette.routing import Route
 from agentstate.core.approval import Role
 from agentstate.engine.core import Parts
 from agentstate.engine.editing import Editable, Version
-from agentstate.engine.steering import VERBS, BranchView, Preview, Steering
+from agentstate.engine.steering import VERBS, BranchView, MadeCall, Preview, Steering
 from agentstate.errors import BadRequest
 from agentstate.server.effects import effect_view
 from agentstate.server.routing import Guard, body_of, is_small, json_answer, person_of, text_of, whole
@@ -56,14 +57,14 @@ class SteeringRoutes:
         if number is None or not is_small(number):
             raise BadRequest('send {"step_number": n}: steps from n on are superseded')
         done = await self._verbs.roll_back(key, number, person_of(request))
-        told = await self._told(done.session, done.standing)
+        told = await self._told(done.session, done.standing, done.made)
         return json_answer({"message": f"Session {key} reset from step {number} successfully.", **told})
 
     async def _roll_back(self, request: Request) -> Response:
         key, body = request.path_params["id"], await body_of(request)
         number, branch = _number(body, "step_number"), _number(body, "branch")
         done = await self._verbs.roll_back(key, number, person_of(request), branch=branch)
-        return json_answer({**await self._told(done.session, done.standing), "branch": done.branch})
+        return json_answer({**await self._told(done.session, done.standing, done.made), "branch": done.branch})
 
     async def _fork(self, request: Request) -> Response:
         key, body = request.path_params["id"], await body_of(request)
@@ -72,7 +73,7 @@ class SteeringRoutes:
             raise BadRequest('send {"step_number": n}: steps below n are shared; and a "name", if you like')
         name = text_of(body, "name", "") or None
         done = await self._verbs.fork(key, number, person_of(request), name=name, branch=branch)
-        told = await self._told(done.session, done.standing)
+        told = await self._told(done.session, done.standing, done.made)
         return json_answer({**told, "source": done.source, "step_number": done.step}, 201)
 
     async def _edit(self, request: Request) -> Response:
@@ -87,7 +88,7 @@ class SteeringRoutes:
         done = await self._verbs.edit(
             key, number, person_of(request), text=text, arguments=arguments, reason=text_of(body, "reason", "")
         )
-        told = await self._told(done.session, done.standing)
+        told = await self._told(done.session, done.standing, done.made)
         return json_answer({**told, "step_number": done.step, "branch": done.branch})
 
     async def _branches(self, request: Request) -> Response:
@@ -121,10 +122,14 @@ class SteeringRoutes:
         found = await self._guard.reading(lambda reader: Steering(self._parts, reader).editable(key, number))
         return json_answer(editable_view(found))
 
-    async def _told(self, session: SessionRow, standing: list[EffectRow]) -> dict[str, Any]:
+    async def _told(self, session: SessionRow, standing: list[EffectRow], made: Sequence[MadeCall]) -> dict[str, Any]:
         def work(reader: Reader) -> dict[str, Any]:
             stands = [effect_view(reader, effect) for effect in standing]
-            return {"session": session_view(reader, session), "standing": stands}
+            return {
+                "session": session_view(reader, session),
+                "standing": stands,
+                "made": [made_view(call) for call in made],
+            }
 
         return await self._guard.reading(work)
 
@@ -156,10 +161,22 @@ def preview_view(reader: Reader, found: Preview) -> dict[str, Any]:
         "cost_unknown": found.cost_unknown,
         "replays": found.replays,
         "standing": [effect_view(reader, effect) for effect in found.standing],
+        "made": [made_view(call) for call in found.made],
         "pending": [
             {"id": row.id, "step_number": row.number, "kind": row.kind.value, "tool_name": row.tool or None}
             for row in found.pending
         ],
+    }
+
+
+def made_view(call: MadeCall) -> dict[str, Any]:
+    return {
+        "step_number": call.number,
+        "tool": call.tool,
+        "call_id": call.call_id or None,
+        "arguments": call.arguments,
+        "result_seen": call.seen,
+        "failed": call.failed,
     }
 
 

@@ -119,7 +119,7 @@ def lines_of(played: Played, alone: bool = False) -> tuple[list[Example], Counte
     return found, left
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(agents(), st.booleans())
 def test_every_line_that_is_written_keeps_the_rules_of_its_format(played: Played, alone: bool) -> None:
     for line in lines_of(played, alone)[0]:
@@ -133,7 +133,7 @@ def test_every_line_that_is_written_keeps_the_rules_of_its_format(played: Played
             json.dumps(value, allow_nan=False).encode()
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(agents())
 def test_every_line_for_openai_keeps_to_the_published_schema(played: Played) -> None:
     for line in lines_of(played)[0]:
@@ -144,7 +144,7 @@ def test_every_line_for_openai_keeps_to_the_published_schema(played: Played) -> 
         assert published.faults(value) == []
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(agents(), st.booleans())
 def test_no_answer_is_trained_twice_nor_one_that_must_not_be(played: Played, alone: bool) -> None:
     trained = [step for line in lines_of(played, alone)[0] for step in line.steps]
@@ -162,14 +162,14 @@ def _equal(one: Spoken, other: Spoken) -> bool:
     return chain([one]) == chain([other])
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(agents())
 def test_every_answer_that_may_be_trained_is_in_some_line(played: Played) -> None:
     trained = {step.number for line in lines_of(played, alone=True)[0] for step in line.steps}
     assert trained == {facts.number for facts, _, _ in played.steps if facts.chosen and not facts.why_not}
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(agents(), st.sampled_from(["sk-" + "test-4f3a9c2b7d1e8f6a5b4c", "jo.doe@example.com", "4111 1111 1111 1111"]))
 def test_no_planted_secret_is_left_in_a_redacted_line(played: Played, secret: str) -> None:
     call = Called("planted", "look", json.dumps({"to": [f"send {secret} now"]}))

@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentstate.core.redaction import Redactor, is_card, is_iban
@@ -81,9 +81,7 @@ def test_what_only_looks_like_a_secret_stays(text: str) -> None:
     assert not redactor.counts
 
 
-AROUND = st.text(alphabet=st.characters(exclude_categories=("Cs", "L", "N")), max_size=20).map(lambda text: f" {text} ")
-
-
+@settings(deadline=None)
 @given(
     st.sampled_from([one for found in SECRETS.values() for one in found]),
     st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=60),
