@@ -115,7 +115,8 @@ def test_a_session_is_found_under_its_percent_encoded_id_whatever_it_is(proxy: P
 def test_an_address_with_control_characters_leads_nowhere(proxy: Proxy) -> None:
     proxy.client.ask("a%2Fb", "one", run="a")
     for key in ("a%00b", "a%2Fb%00", "a%0a", "%7f", "a%1Fb"):
-        assert status_of(proxy.control.get, f"/api/sessions/{key}")[0] == 400
+        status, body = status_of(proxy.control.get, f"/api/sessions/{key}")
+        assert (status, json.loads(body)["error"]["code"]) == (400, "bad_request")
 
 
 def test_a_wrong_method_and_an_unknown_address_are_told_apart(proxy: Proxy) -> None:
@@ -123,6 +124,8 @@ def test_a_wrong_method_and_an_unknown_address_are_told_apart(proxy: Proxy) -> N
     wrong = proxy.client.send("PUT", "/api/sessions/s/runs", headers)
     assert (wrong.status, wrong.error["code"]) == (405, "method_not_allowed")
     assert set((wrong.headers.get("allow") or "").split(", ")) >= {"GET", "POST"}
+    foreign = proxy.client.send("GET", "/api/sessions", {**headers, "Host": "elsewhere.example"})
+    assert (foreign.status, foreign.error["code"]) == (403, "forbidden")
     nothing = proxy.client.send("GET", "/api/weather", headers)
     assert (nothing.status, nothing.error["code"]) == (404, "not_found")
 

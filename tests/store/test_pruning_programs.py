@@ -146,7 +146,7 @@ class Programs(RuleBasedStateMachine):
             edited = b'{"edited":' + body + b"}"
             call = RevisedCall(0, 0, "c", "t", body * 2, b"d")
             row = by.book.session
-            new = NewRevision(step, number, row.head, edited, "{}", "", (call,))
+            new = NewRevision(step, number, row.head, row.steps, edited, "{}", "", (call,))
             by.edits.append((self.do(self.journal.edit(row, new, "bob")), step, edited))
 
     @precondition(lambda self: any(life.source for life in self.lives.values()))

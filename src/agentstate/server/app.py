@@ -89,7 +89,9 @@ class App:
 
 
 async def _refuse(scope: Scope, send: Send, error: AgentStateError) -> None:
-    status, headers, body = rendered(error, registry.normalise(bare_path(scope["raw_path"].decode("latin-1"))))
+    # The control plane speaks one way, whatever an address of it has in common with a provider's.
+    raw = "" if scope["path"].startswith(_CONTROL) else scope["raw_path"].decode("latin-1")
+    status, headers, body = rendered(error, registry.normalise(bare_path(raw)) if raw else "")
     pairs = [(name.encode(), value.encode()) for name, value in headers]
     await send({"type": "http.response.start", "status": status, "headers": pairs})
     await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -28,9 +28,20 @@ from agentstate.server.describing import (
 )  # fmt: skip
 
 _AT = "/api/sessions/{id}"
+_MADE = record(
+    {
+        "step_number": whole(),
+        "tool": text(),
+        "call_id": maybe(text()),
+        "arguments": text(),
+        "result_seen": flag("Its result came back; else it may have been made."),
+        "failed": flag("With an error."),
+    }
+)
 _TOLD: dict[str, Schema] = {
     "session": ref("Session"),
     "standing": many(ref("Effect"), "Tool calls in the steps concerned that did something, or may have."),
+    "made": many(_MADE, "Tool calls in them that agents were given and made by themselves."),
 }
 _BRANCH = whole("Its number.", minimum=0)
 _VERSION = record(
@@ -123,6 +134,7 @@ OPERATIONS = (
                 "cost_unknown": whole("Of how many of them it is not known."),
                 "replays": whole("How many steps the next run would replay."),
                 "standing": _TOLD["standing"],
+                "made": _TOLD["made"],
                 "pending": many(
                     record({"id": text(), "step_number": whole(), "kind": text(), "tool_name": maybe(text())}),
                     "Approvals that would be withdrawn.",
