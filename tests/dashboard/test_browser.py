@@ -211,6 +211,19 @@ def test_steps_appear_while_an_agent_works_and_a_held_call_is_announced(browser_
     page.wait_for_function("() => document.title.startsWith('(1) ')")
 
 
+def test_a_run_that_is_fast_forwarded_gets_its_ruler_while_one_looks(browser_page: Any, story: Story) -> None:
+    page = browser_page
+    story.conversation("rulers", 12)
+    page.goto("/dashboard/sessions/rulers?step=4")
+    page.wait_for_selector("#link-state[data-state=on]")
+    page.focus("[id='step:4']")
+    story.conversation("rulers", 12, runs=("run-2",), more=1)
+    page.wait_for_selector("#journal >> text=fast-forwarded 12 steps")
+    page.wait_for_selector("[id='step:12']")
+    assert page.locator("#journal [data-step]").count() == 13 and page.locator("#journal [data-ruler]").count() == 2
+    assert focused(page) == "step:4"
+
+
 def test_an_answer_in_flight_streams_into_its_panel(browser_page: Any, story: Story) -> None:
     page, gate = browser_page, Gate()
     pieces = chat.chunks("one two three", name="slow")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import select
+import subprocess
+import time
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
 from tests.dashboard.conftest import person
-from tests.support.proxy import Proxy
+from tests.support.proxy import BOUND_S, CLI, Proxy, clean_environment
 from tests.support.story import Story
 from tests.support.web import Web
 
@@ -30,6 +35,7 @@ def test_who_is_not_logged_in_is_led_to_the_login_and_back(story: Story) -> None
 def test_a_link_logs_in_once_and_says_so_the_second_time(story: Story) -> None:
     path = story.proxy.cli("dashboard").stdout.strip().removeprefix(story.proxy.url)
     first, second = Web(story.proxy.url), Web(story.proxy.url)
+    assert first.send("HEAD", path).status == 200  # which uses nothing up
     assert first.get(path).status == 200
     assert "admin" in first.get("/dashboard").text
     refused = second.get(path)
@@ -37,6 +43,29 @@ def test_a_link_logs_in_once_and_says_so_the_second_time(story: Story) -> None:
     assert second.get("/dashboard").status == 303
     token = path.partition("token=")[2]
     assert token not in story.proxy.log and token not in first.get("/dashboard").html
+
+
+def test_a_start_in_a_terminal_shows_a_link_and_one_whose_output_is_kept_does_not(tmp_path: Path) -> None:
+    master, terminal = pty.openpty()
+    command = [*CLI, "serve", "--port", "0"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=clean_environment(tmp_path), stdout=terminal, stderr=terminal)
+    try:
+        shown = b""
+        until = time.monotonic() + BOUND_S
+        while b"admin token in" not in shown and time.monotonic() < until:
+            if select.select([master], [], [], 1.0)[0]:
+                shown += os.read(master, 4096)
+        link = re.search(rb"dashboard: +(http://\S+)(/dashboard/login\?token=\S+)", shown)
+        assert link is not None, shown
+        web = Web(link[1].decode())
+        assert web.get(link[2].decode()).status == 200 and web.get("/dashboard").status == 200
+    finally:
+        process.kill()
+        process.wait(BOUND_S)
+        os.close(master)
+        os.close(terminal)
+    with Proxy(tmp_path / "other") as proxy:
+        assert "token=" not in proxy.log
 
 
 def test_a_link_logs_in_as_whoever_asked_for_it(story: Story) -> None:

@@ -242,3 +242,33 @@ def test_a_body_that_is_large_is_cut_until_all_of_it_is_asked_for(story: Story, 
 def test_the_hostile_text_is_not_changed_in_the_journal(story: Story) -> None:
     [step] = story.proxy.control.steps("hostile")
     assert json.loads(step["prompt"])["messages"][0]["content"] == HOSTILE
+
+
+def test_a_fork_shows_what_it_shares_and_its_source_where_it_was_forked(story: Story, web: Web) -> None:
+    story.conversation("source", 4)
+    story.proxy.control.post("/api/sessions/source/fork", {"step_number": 2, "name": "branch-off"})
+    page = web.get(AT + "branch-off")
+    assert numbers(page) == [0, 1] and page.text.count("shared") == 2
+    assert "Forked from source before step 2" in page.text and AT + "source?step=2" in page.links
+    assert "Which invoice is number 1" in web.get(AT + "branch-off?step=1").text
+    assert web.get(AT + "source").text.count("forked before this step: branch-off") == 1
+
+
+def test_an_edited_answer_stands_in_the_place_of_the_recorded_one_beside_it(story: Story, web: Web) -> None:
+    story.conversation("amended", 3)
+    said = {"text": "Number 1 is not paid.", "reason": "it was wrong"}
+    story.proxy.control.post("/api/sessions/amended/steps/1/edit", said)
+    entries = context(web, AT + "amended")["journal"]["entries"]
+    steps = {entry["number"]: entry for entry in entries if "gutter" in entry}
+    assert steps[1]["edited"] and steps[1]["summary"] == "Number 1 is not paid." and not steps[0]["edited"]
+    page = web.get(AT + "amended?step=1")
+    assert "As edited by admin: it was wrong" in page.text and "What the provider sent" in page.text
+    assert "Number 1 is not paid." in page.text and "You asked: Which invoice is number 1" in page.text
+
+
+def test_steps_that_a_rollback_left_behind_are_shown_as_such(story: Story, web: Web) -> None:
+    story.conversation("rolled", 4)
+    story.proxy.control.post("/api/sessions/rolled/reset", {"step_number": 2})
+    entries = context(web, AT + "rolled")["journal"]["entries"]
+    assert [entry["superseded"] for entry in entries if "gutter" in entry] == [False, False, True, True]
+    assert "superseded" in web.get(AT + "rolled?step=3").text

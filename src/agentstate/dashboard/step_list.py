@@ -1,13 +1,14 @@
-"""Owns the list of steps in which a person chooses a point. Must not read bodies: a list of many steps is cheap.
+"""Owns the list of steps in which a person chooses a point. Must not read bodies but those of the answers in its
+window, for one line each.
 
 Invariant: the steps are those that the session shows, in order, each once; the chosen one is among them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentstate.dashboard import summaries
 from agentstate.store.reader import Reader
 from agentstate.store.rows import SessionRow, StepRow
 
@@ -17,13 +18,13 @@ _BEFORE = 25  # of them before the chosen one
 
 @dataclass(frozen=True, slots=True)
 class StepLine:
-    """A step to choose. ``what``: the model that answered, or the tool; ``calls``: the tools that its answer calls;
+    """A step to choose. ``what``: the model that answered, or the tool; ``summary``: what it said or called, in short;
     ``cost``: USD, ``None``: unknown; ``latency``: seconds."""
 
     number: int
     kind: str
     what: str
-    calls: tuple[str, ...]
+    summary: str
     state: str
     cost: float | None
     latency: float | None
@@ -52,22 +53,22 @@ def step_list(reader: Reader, session: SessionRow, chosen: int | None, start: in
         row for row in reader.all_steps(session.id, first, WINDOW * 4)
         if row.number < shown.get(row.branch, 0) and kind in ("", row.kind)
     ][:WINDOW]  # fmt: skip
-    names = reader.tool_names(row.id for row in rows)
-    tools = {
-        row.id: effect.tool for row in rows if row.kind == "tool" and (effect := reader.effect(row.id)) is not None
-    }
-    lines = tuple(_line(row, names.get(row.id, ()), tools.get(row.id, ""), chosen) for row in rows)
+    ids = [row.id for row in rows]
+    names, tools = reader.tool_names(ids), reader.tool_steps(ids)
+    lines = tuple(
+        _line(row, summaries.line(reader, row, tools.get(row.id), names.get(row.id, ())).text, chosen) for row in rows
+    )
     last = rows[-1].number if rows else first
     return StepList(
         lines, session.steps, max(0, first - WINDOW) if first else None, last + 1 if last + 1 < session.steps else None
     )
 
 
-def _line(row: StepRow, calls: Sequence[str], tool: str, chosen: int | None) -> StepLine:
+def _line(row: StepRow, summary: str, chosen: int | None) -> StepLine:
     ended = row.finished_at
     return StepLine(
-        row.number, row.kind, tool or row.model or row.asked_model or row.path, tuple(calls), _STATES[row.state.value],
-        row.cost, None if ended is None else max(0.0, ended - row.started_at), row.created_at, row.number == chosen,
+        row.number, row.kind, row.model or row.asked_model or row.path, summary, _STATES[row.state.value], row.cost,
+        None if ended is None else max(0.0, ended - row.started_at), row.created_at, row.number == chosen,
     )  # fmt: skip
 
 

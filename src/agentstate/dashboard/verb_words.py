@@ -70,7 +70,8 @@ def _fork(preview: Preview) -> tuple[list[str], str, bool]:
         _next_run(preview),
     ]
     if preview.superseded:
-        sentences.append(f"{_steps(preview.superseded)} ({_counted(preview.superseded)}) stay with {preview.session} "
+        stay = "stays" if len(preview.superseded) == 1 else "stay"
+        sentences.append(f"{_steps(preview.superseded)} ({_counted(preview.superseded)}) {stay} with {preview.session} "
                          "alone.")  # fmt: skip
     return sentences, f"Fork at step {preview.step}", True
 
@@ -79,11 +80,12 @@ def _edit(preview: Preview) -> tuple[list[str], str, bool]:
     sentences = [f"From now on step {preview.step} has the answer that you write; the recorded one can still be seen."]
     gone = preview.superseded
     if gone:
-        sentences.append(f"{_steps(gone)} ({_counted(gone)}{_money(preview)}) go on from the old answer: they are left "
-                         "behind, not deleted, and are asked anew where the agent comes to them.")  # fmt: skip
+        goes, are = ("goes", "it is") if len(gone) == 1 else ("go", "they are")
+        sentences.append(f"{_steps(gone)} ({_counted(gone)}{_money(preview)}) {goes} on from the old answer: {are} "
+                         "left behind, not deleted, and asked anew where the agent comes there.")  # fmt: skip
     else:
         sentences.append("No recorded step goes on from it.")
-    sentences.append(f"{_answers(preview.replays)} still replay.")
+    sentences.append(f"{_answers(preview.replays)} still {'replays' if preview.replays == 1 else 'replay'}.")
     return sentences, f"Edit step {preview.step}", True
 
 

@@ -97,7 +97,7 @@ class Dashboard:
 
     async def _login(self, request: Request) -> Response:
         token = request.query_params.get("token", "")
-        if not token:
+        if not token or request.method == "HEAD":  # who only looks whether a link leads anywhere uses none up
             return await self._outside(request)
         try:
             person = await self._pages.reading(lambda reader: self._pages.logins.take(reader, token))

@@ -8,6 +8,8 @@ const words = document.getElementById("link-words");
 const waiting = new Map();
 let after = document.querySelector("meta[name=after]").content; // the newest event that this page knows of
 const fresh = new Set();
+const stale = new Set();
+const MOST_ROWS = 5; // that are fetched in a second
 
 function say(state, text) {
   light.dataset.state = state;
@@ -15,11 +17,22 @@ function say(state, text) {
   light.title = text;
 }
 
-// Once soon, however often it is asked for meanwhile.
+// Once soon, however often it is asked for meanwhile; while nobody looks, not before somebody does.
 export function soon(key, work, after = 250) {
   if (waiting.has(key)) return;
-  waiting.set(key, setTimeout(() => { waiting.delete(key); work(); }, after));
+  waiting.set(key, work);
+  setTimeout(() => { if (!document.hidden) run(key); }, after);
 }
+
+function run(key) {
+  const work = waiting.get(key);
+  waiting.delete(key);
+  work?.();
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) for (const key of [...waiting.keys()]) run(key);
+});
 
 export async function fetched(url, fragment, more = {}) {
   const made = new URL(url, location.href);
@@ -58,6 +71,16 @@ async function strip() {
   if (held > before) announce(`${held} ${held === 1 ? "call is" : "calls are"} held and wait for a person`);
 }
 
+// Rows that changed, a few a second: however busy the proxy is, looking at it stays cheap.
+async function rows() {
+  for (const id of [...stale].slice(0, MOST_ROWS)) {
+    stale.delete(id);
+    const element = document.getElementById(id);
+    if (element) await row(element);
+  }
+  if (stale.size) soon("rows", rows, 1000);
+}
+
 async function row(element) {
   const html = await fetched(element.dataset.src, "row");
   if (html === null || !element.isConnected) return;
@@ -86,13 +109,13 @@ function concerns(change) {
 }
 
 function heard(change) {
-  soon("strip", strip, 400);
+  soon("strip", strip, 600);
   document.dispatchEvent(new CustomEvent("change", { detail: change }));
   if (!concerns(change)) return;
   if (main.dataset.liveFragment) soon("part", part);
   if (main.dataset.liveRows === undefined || !change.session) return;
   const element = document.getElementById(`row:${change.session}`);
-  if (element) soon(element.id, () => row(document.getElementById(element.id) ?? element), 400);
+  if (element) { stale.add(element.id); soon("rows", rows, 400); }
   else { fresh.add(change.session); pill(); }
 }
 
@@ -108,7 +131,8 @@ function listen() {
     soon("strip", strip);
     document.dispatchEvent(new CustomEvent("resync"));
     if (main.dataset.liveFragment) soon("part", part);
-    for (const element of main.querySelectorAll("[data-src]")) soon(element.id, () => row(element));
+    for (const element of main.querySelectorAll("[data-src]")) stale.add(element.id);
+    soon("rows", rows);
   });
   source.addEventListener("error", () => {
     if (source.readyState === EventSource.CLOSED) {

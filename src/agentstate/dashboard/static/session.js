@@ -7,6 +7,7 @@ const main = document.getElementById("main");
 const split = document.getElementById("split");
 const grid = document.getElementById("journal");
 const panel = document.getElementById("panel");
+const stale = new Set();
 let latest = 0;
 
 // --- rows ---
@@ -226,11 +227,34 @@ async function row(number) {
   if (panel.querySelector(`#panel-inside[data-step="${number}"]`)) load(location.href);
 }
 
+// Each step that changed; where they are many (a run is fast-forwarded), the page of them at once.
+async function changed() {
+  const numbers = [...stale].sort((left, right) => left - right);
+  stale.clear();
+  if (numbers.length > 8) await lastChunk();
+  else for (const number of numbers) await row(number);
+}
+
+// The newest page in place of the rows that it holds anew.
 async function lastChunk() {
-  const chunk = grid?.lastElementChild;
-  if (!chunk?.matches(".chunk") || main.dataset.newest === undefined) return;
-  const html = await fetched(location.href, "rows", { from: chunk.dataset.first });
-  if (html !== null) { const made = put(chunk, html); if (made) ready(made); }
+  if (!grid || main.dataset.newest === undefined) return;
+  const url = new URL(location.href);
+  url.searchParams.delete("from");
+  const html = await fetched(url, "rows");
+  if (html === null) return;
+  const made = document.createElement("template");
+  made.innerHTML = html;
+  const chunk = made.content.querySelector(".chunk");
+  const had = document.activeElement?.closest?.("[data-row]")?.id;
+  const rows = [...grid.querySelectorAll("[data-row]")];
+  let at = rows.findIndex((one) => Number(one.dataset.step) >= Number(chunk.dataset.first));
+  while (at > 0 && rows[at - 1].matches("[data-ruler]")) at -= 1;
+  for (const one of at < 0 ? [] : rows.slice(at)) one.remove();
+  ready(chunk);
+  grid.append(chunk);
+  grid.setAttribute("aria-rowcount", Number(chunk.dataset.last) + 1);
+  if (had) focus(document.getElementById(had));
+  else if (!grid.querySelector("[data-row][tabindex='0']")) rove(shown()[0]);
 }
 
 async function head() {
@@ -243,8 +267,10 @@ document.addEventListener("change", (event) => {
   if (!change || change.session !== main.dataset.liveSession) return;
   soon("head", head, 800);
   if (!grid) { soon("page", () => location.reload(), 800); return; }
-  if (change.step !== undefined && change.step !== null && /^(step|approval)\./.test(change.kind)) soon(`step ${change.step}`, () => row(change.step), 300);
-  else if (/^(run|session)\./.test(change.kind)) soon("chunk", lastChunk, 800);
+  if (change.step !== undefined && change.step !== null && /^(step|approval)\./.test(change.kind)) {
+    stale.add(change.step);
+    soon("steps", changed, 400);
+  } else if (/^(run|session)\./.test(change.kind)) soon("chunk", lastChunk, 800);
 });
 document.addEventListener("resync", () => { soon("head", head); soon("chunk", lastChunk); });
 
