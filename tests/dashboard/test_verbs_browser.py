@@ -1,4 +1,4 @@
-"""The dialogs of verbs and Compare in a real browser: over the page that opens them, by keyboard alone, in both themes."""
+"""The dialogs of verbs and Compare in a real browser: over their page, by keyboard alone, in both themes."""
 
 from __future__ import annotations
 
