@@ -82,7 +82,7 @@ def test_a_rejection_by_keyboard_asks_for_the_reason(story: Story, browser_page:
     open_card(page, approval)
     page.focus("#card")
     page.keyboard.press("r")
-    page.wait_for_function("document.activeElement.name === 'reason'")
+    page.wait_for_function("() => document.activeElement.name === 'reason'")
     page.keyboard.type("not on a Sunday")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
@@ -107,7 +107,7 @@ def test_a_call_that_is_held_meanwhile_comes_into_the_inbox_and_the_title(story:
     approval = held(story, "meanwhile")
     page.wait_for_selector(f"#row-{approval['id']}")
     assert len(page.query_selector_all(".inbox-row")) == count + 1
-    page.wait_for_function(f"document.title.startsWith('({count + 1}) ')")
+    page.wait_for_function(f"() => document.title.startsWith('({count + 1}) ')")
 
 
 def test_several_are_selected_by_keyboard_and_shown_whole(story: Story, browser_page: Any) -> None:

@@ -225,10 +225,29 @@ def test_sessions_and_steps_are_rated(story: Story, web: Web) -> None:
     assert web.submit(post(web.get(f"{AT}/rated/rate")), rating="excellent").status == 400
 
 
+# --- another model ---
+
+
+def test_a_step_is_tried_with_another_model_and_both_answers_stand_side_by_side(story: Story, web: Web) -> None:
+    talk(story, "tried", 2)
+    page = web.get(f"{AT}/tried/try?step=1")
+    assert "instead of gpt-4o-mini" in page.text and "No agent is given the answer" in page.text
+    before = len(story.upstream.requests)
+    refused = web.submit(post(page), model="gpt-4o")
+    assert refused.status == 422 and len(story.upstream.requests) == before
+    done = web.submit(post(page), model="gpt-4o", provider_key="sk-test-only-now")
+    assert done.status == 303, done.text
+    assert story.upstream.requests[-1].json()["model"] == "gpt-4o"
+    shown = web.get(done.location)
+    assert "recorded" in shown.text and "the model" in shown.text and "gpt-4o-mini" in shown.text
+    assert "sk-test-only-now" not in shown.html and b"sk-test-only-now" not in story.proxy.stored_bytes()
+    assert "sk-test-only-now" not in story.proxy.log
+
+
 # --- who may ---
 
 
-@pytest.mark.parametrize("verb", ["rollback", "fork", "edit", "pause", "resume", "delete", "rate"])
+@pytest.mark.parametrize("verb", ["rollback", "fork", "edit", "pause", "resume", "delete", "rate", "try"])
 def test_only_who_may_do_it_reaches_a_dialog(story: Story, web: Web, verb: str) -> None:
     other = person(story, f"ann-{verb}", "viewer")
     assert other.get(f"{AT}/invoice-4711/{verb}?step=1").status == 403

@@ -219,7 +219,7 @@ def _chosen(reader: Reader, found: Comparison, a: str, b: str, at: int, differin
     number = full.pair.left.number if full.pair.left is not None else 0
     return Chosen(
         row,
-        tuple(_parts(full)),
+        parts_of(full),
         _shortened(full.left_text) if one_sided else "",
         _shortened(full.right_text) if one_sided else "",
         before[-1] if before else None,
@@ -228,6 +228,11 @@ def _chosen(reader: Reader, found: Comparison, a: str, b: str, at: int, differin
         len(differing),
         command_line("diff", a, b, "--step", number),
     )
+
+
+def parts_of(full: PairDiff) -> tuple[Part, ...]:
+    """In what a pair differs, part by part."""
+    return tuple(_parts(full))
 
 
 def _parts(full: PairDiff) -> Iterator[Part]:

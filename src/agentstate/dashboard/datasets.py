@@ -18,7 +18,7 @@ from agentstate.engine.exporting import Export, Report
 from agentstate.errors import BadRequest, NotFound
 from agentstate.store.reader import Reader
 
-LONGEST_S = 8.0  # that a page counts for
+LONGEST_S = 3.0  # that a page counts for
 _PREVIEW, _MOST_SHOWN = 3, 4000  # lines; characters of one
 # What each format is for, in the order of the list.
 FORMS: Mapping[Format, str] = {

@@ -13,20 +13,19 @@ from typing import Any, ClassVar
 
 from agentstate.core import pausing
 from agentstate.core.differing import Line, differing
-from agentstate.core.effects import Made, Proposed, paired
 from agentstate.core.forms import spelled
 from agentstate.core.model import SessionStatus, State
 from agentstate.core.visible import laid_out
 from agentstate.dashboard.approval_words import command_line
+from agentstate.dashboard.compare import Part, parts_of
 from agentstate.dashboard.frame import session_path
 from agentstate.dashboard.step_list import StepList, step_list
-from agentstate.dashboard.verb_words import Acted, Effect, of_preview
+from agentstate.dashboard.verb_words import Effect, of_preview
+from agentstate.engine.comparing import Figures, between
 from agentstate.engine.core import Parts
-from agentstate.engine.invocations import acts
 from agentstate.engine.sessions import found
-from agentstate.engine.steering import Preview, Steering
-from agentstate.errors import AgentStateError, Unprocessable
-from agentstate.store.effect_reader import EffectRow
+from agentstate.engine.steering import Steering
+from agentstate.errors import AgentStateError, NotFound, Unprocessable
 from agentstate.store.reader import Reader
 
 PLACE = "arguments-"  # the field of a call's arguments, with its choice and place
@@ -136,8 +135,22 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of a trial. ``session``, ``number``: where it is kept; ``left``: the recorded step, ``right``: the
+    trial; ``parts``: in what they differ; ``error``: why there is no answer, or empty."""
+
+    session: str
+    number: int
+    left: Figures | None
+    right: Figures | None
+    parts: tuple[Part, ...]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trying:
-    """The dialog that tries a step with another model. ``models``: some that are known here."""
+    """The dialog that tries a step with another model. ``asked``: the one that was asked; ``models``: some that the
+    settings name; ``tried``: what came of it."""
 
     template: ClassVar[str] = "dialog_try.html"
     verb: ClassVar[str] = "try"
@@ -146,6 +159,7 @@ class Trying:
     steps: StepList
     asked: str
     models: tuple[str, ...]
+    tried: Tried | None
     command: str
     back: str
 
@@ -167,7 +181,7 @@ def point(parts: Parts, reader: Reader, verb: str, key: str, step: int | None, b
     if step is not None or branch is not None:
         try:
             preview = steering.preview(key, step, branch=branch, verb="rollback" if verb == "rollback" else "fork")
-            effect = _with_agents_calls(parts, reader, preview, of_preview(preview))
+            effect = of_preview(preview)
         except AgentStateError as error:
             refusal = error.message
     words: list[object] = [verb, key]
@@ -178,31 +192,6 @@ def point(parts: Parts, reader: Reader, verb: str, key: str, step: int | None, b
         verb, key, step, step_list(reader, session, step, start), lines if len(lines) > 1 else (), branch, effect,
         refusal, name, command_line(*words), _back(key, step),
     )  # fmt: skip
-
-
-def _with_agents_calls(parts: Parts, reader: Reader, preview: Preview, effect: Effect) -> Effect:
-    """The effect with the calls that the agent made itself, of which the journal knows only that they were given, and
-    what came back."""
-    numbers = set(preview.superseded)
-    if not numbers:
-        return effect
-    session = found(reader, preview.session)
-    steps = {one.step: one.number for one in reader.points(reader.shown(session)) if one.number in numbers}
-    given = [one for one in reader.invocations(steps) if acts(parts.settings.tools, one.tool)]
-    if not given:
-        return effect
-    made = _made_in(reader, preview.standing)
-    same = paired([Proposed(steps[one.step], one.tool, one.arguments) for one in given], made) if made else {}
-    more = tuple(
-        Acted(one.tool, steps[one.step], "was given to the agent; no result came back" if one.result is None
-              else "was made by the agent, and failed" if one.failed else "was made by the agent")
-        for place, one in enumerate(given) if place not in same
-    )  # fmt: skip
-    return replace(effect, acted=tuple(sorted((*effect.acted, *more), key=lambda one: one.step)))
-
-
-def _made_in(reader: Reader, standing: list[EffectRow]) -> list[Made]:
-    return [Made(one.number, one.server, one.tool, one.arguments) for one in standing]
 
 
 # --- editing ---
@@ -358,18 +347,28 @@ def ask_rating(reader: Reader, key: str, step: int | None) -> Ask:
     )  # fmt: skip
 
 
-def trying(parts: Parts, reader: Reader, key: str, step: int | None, start: int | None = None) -> Trying:
+def trying(
+    parts: Parts, reader: Reader, key: str, step: int | None, start: int | None = None, kept: str = "", number: int = 0
+) -> Trying:
+    """``kept``, ``number``: the session and step of a trial that was made. Raises ``NotFound``."""
     session = found(reader, key)
-    asked = ""
-    if step is not None and (at := reader.step_by_number(session.id, step)) is not None:
-        row = next((one for one in reader.all_steps(session.id, step, 4) if one.id == at), None)
-        asked = row.asked_model if row is not None else ""
+    row = next(iter(reader.all_steps(session.id, step, 1)), None) if step is not None else None
+    asked = row.asked_model if row is not None and row.number == step else ""
     known = {model for route in parts.settings.routes for model in (route.model, *route.fallback) if "*" not in model}
     command = command_line("try", key, "N" if step is None else step, "--model", "MODEL")
+    tried = _tried(reader, row.id, kept, number) if row is not None and kept else None
     return Trying(
-        key, step, step_list(reader, session, step, start, "model"), asked, tuple(sorted(known - {asked})), command,
-        _back(key, step),
+        key, step, step_list(reader, session, step, start, "model"), asked, tuple(sorted(known - {asked})), tried,
+        command, _back(key, step),
     )  # fmt: skip
+
+
+def _tried(reader: Reader, original: int, kept: str, number: int) -> Tried:
+    row = next(iter(reader.all_steps(found(reader, kept).id, number, 1)), None)
+    if row is None or row.number != number:
+        raise NotFound(f"session {kept!r} has no step {number}")
+    full = between(reader, original, row.id)
+    return Tried(kept, number, full.pair.left, full.pair.right, parts_of(full), row.error)
 
 
 def _many(count: int, what: str) -> str:

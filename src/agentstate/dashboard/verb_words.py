@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from agentstate.core.effects import ToolClass
 from agentstate.core.model import State
 from agentstate.dashboard.rendering import dollars
-from agentstate.engine.steering import Preview
+from agentstate.engine.steering import MadeCall, Preview
 from agentstate.store.effect_reader import EffectRow
 
 
@@ -45,7 +45,8 @@ def of_preview(preview: Preview) -> Effect:
         questions = "1 question" if withdrawn == 1 else f"{withdrawn} questions"
         sentences.append(f"{questions} that people are asked about these steps {'is' if withdrawn == 1 else 'are'} "
                          "withdrawn.")  # fmt: skip
-    return Effect(tuple(sentences), tuple(_acted(row) for row in preview.standing), button, able, withdrawn)
+    acted = [*(_acted(row) for row in preview.standing), *(_made(call) for call in preview.made)]
+    return Effect(tuple(sentences), tuple(sorted(acted, key=lambda one: one.step)), button, able, withdrawn)
 
 
 def _rollback(preview: Preview) -> tuple[list[str], str, bool]:
@@ -133,3 +134,11 @@ def _acted(row: EffectRow) -> Acted:
     if row.kind != ToolClass.ONCE:
         how += f" ({row.kind}: calling it again does nothing more)"
     return Acted(name, row.number, how)
+
+
+def _made(call: MadeCall) -> Acted:
+    """A call that an agent made by itself, as far as it is known to have."""
+    how = "was given to the agent; no result came back"
+    if call.seen:
+        how = "was made by the agent, and failed" if call.failed else "was made by the agent"
+    return Acted(call.tool, call.number, how)

@@ -7,6 +7,7 @@ Invariant: looking does nothing; what a dialog refuses stays in it, with what wa
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.routing import Route
@@ -18,6 +19,7 @@ from agentstate.engine.rating import rate
 from agentstate.engine.retention import Retention
 from agentstate.engine.sessions import Sessions
 from agentstate.engine.steering import Steering
+from agentstate.engine.trial import Trials
 from agentstate.errors import AgentStateError, BadRequest
 from agentstate.server.dashboard_pages import Act, Done, Form, Pages, Show, Shown, path_value
 from agentstate.server.logins import Visit
@@ -39,6 +41,7 @@ def routes(pages: Pages) -> list[Route]:
         ("resume", made.resume, made.do_resume),
         ("delete", made.delete, made.do_delete),
         ("rate", made.rate, made.do_rate),
+        ("try", made.trying, made.do_try),
     )
     for name, show, act in verbs:
         least = Role.APPROVER if name == "rate" else Role.ADMIN
@@ -162,6 +165,24 @@ class DialogPages:
         about = "The session" if step is None else f"Step {step}"
         to = session_path(key) + ("" if step is None else f"?step={step}")
         return Done(to, f"{about} is rated {said.verdict}." if said is not None else f"{about} has no rating.")
+
+    async def trying(self, request: Request, visit: Visit) -> Shown:
+        key, step, start = path_value(request, "id"), _number(request, "step"), _number(request, "from")
+        kept, number = request.query_params.get("with", ""), _number(request, "number") or 0
+
+        def work(reader: Reader) -> dialogs.Trying:
+            return dialogs.trying(self._parts, reader, key, step, start, kept, number)
+
+        return _shown(key, await self._pages.reading(work), "Try another model")
+
+    async def do_try(self, request: Request, visit: Visit, form: Form) -> Done:
+        key, step = path_value(request, "id"), _given(form, "step")
+        if step is None:
+            raise BadRequest("choose the step to try")
+        model, secret = form.get("model"), form.get("provider_key").strip()
+        made = await Trials(self._parts).try_step(key, step, model, visit.person, secret)
+        said = urlencode({"step": step, "with": made.session, "number": made.number})
+        return Done(session_path(key, "try") + "?" + said)
 
 
 def _shown(key: str, page: Any, title: str, status: int = 200) -> Shown:
