@@ -14,6 +14,8 @@ STABLE: dict[str, tuple[int, float | None]] = {
     "body_too_large": (413, None),
     "unauthorized": (401, None),
     "not_found": (404, None),
+    "method_not_allowed": (405, None),
+    "session_gone": (503, 1.0),
     "conflict": (409, None),
     "refused": (400, None),
     "session_paused": (400, None),

@@ -18,6 +18,8 @@ FACTS: dict[str, dict[str, Any]] = {
     "call.in_doubt": {"approval": "apr_2", "tool": "stripe_charge"},
     "budget.reached": {"spent": "$5.00", "limit": "$5.00"},
     "provider.down": {"provider": "openai"},
+    "session.paused": {"by": "ana", "reason": "it spends too much"},
+    "session.resumed": {"by": "ana"},
 }
 
 
