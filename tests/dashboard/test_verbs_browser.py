@@ -30,7 +30,7 @@ def test_a_rollback_is_chosen_previewed_and_done_by_keyboard_alone(story: Story,
     page.wait_for_selector("dialog :text('Roll back 3 steps')")
     assert "agentstate rollback keyed 2" in page.text_content("dialog .command")
     picture(page, "dialog-rollback")
-    page.focus("dialog button.primary")
+    page.focus("dialog.sheet button.primary")
     page.keyboard.press("Enter")
     page.wait_for_selector(".note.done:has-text('goes on from step 2')")
     shown = story.proxy.control.get("/api/sessions/keyed")["steps"]
@@ -57,11 +57,11 @@ def test_a_refusal_stays_in_the_open_dialog_with_what_was_typed(story: Story, br
     page.wait_for_selector("dialog [name=step]")
     page.check("dialog [name=step][value='1']")
     page.fill("dialog [name=name]", "done-1")
-    page.click("dialog button.primary")
+    page.click("dialog.sheet button.primary")
     page.wait_for_selector("dialog [role=alert]:has-text('already')")
     assert page.input_value("dialog [name=name]") == "done-1"
     page.fill("dialog [name=name]", "twice-forked")
-    page.click("dialog button.primary")
+    page.click("dialog.sheet button.primary")
     page.wait_for_url("**/sessions/twice-forked")
 
 
@@ -76,7 +76,7 @@ def test_a_response_is_edited_with_its_difference_before_it_is_done(story: Story
     page.wait_for_selector("dialog .diff ins:has-text('It is paid.')")
     assert axe(page) == []
     picture(page, "dialog-edit")
-    page.click("dialog button.primary")
+    page.click("dialog.sheet button.primary")
     page.wait_for_selector(".note.done:has-text('Step 1 has the answer that you wrote.')")
 
 

@@ -205,7 +205,8 @@ class Pages:
             raise BadRequest(f"this page has no part {fragment[:40]!r}; it has {', '.join(shown.fragments) or 'none'}")
         html = await asyncio.to_thread(render, template, page=shown.page, frame=frame)
         answer = HTMLResponse(html, error.status if error is not None else shown.status, HEADERS)
-        if said and not fragment:
+        # What scripts fetch on their way to a page is not yet the page that somebody sees.
+        if said and not fragment and request.headers.get("sec-fetch-dest") != "empty":
             answer.headers.append("set-cookie", self.cookie(request, SAID_COOKIE, "", ROOT, 0))
         return answer
 
