@@ -231,6 +231,23 @@ def test_failed_step_that_is_shared_is_tried_as_a_step_of_the_fork(
     assert [step["attempts"] for step in proxy.control.steps(session)] == [1, 1, 1]
 
 
+def test_shared_error_that_a_fork_was_given_is_asked_anew_as_its_own_step_and_stays_what_it_was(
+    proxy: Proxy, upstream: Upstream, model: Model, session: str
+) -> None:
+    agent = Agent(proxy, session, "r1")
+    agent.alone("q0")
+    upstream.replies(plain(b'{"error":{"message":"broken"}}', 500))
+    assert agent.alone("q1").status == 500
+    agent.alone("q2")
+    name = post(proxy, session, "fork", step_number=3)["session"]["id"]
+    for run, outcome in (("r1", "live"), ("r2", "replay")):
+        first, given, again = (Agent(proxy, name, run).alone(question) for question in ("q0", "q1", "q1"))
+        assert (first.outcome, given.status, given.outcome, given.step) == ("replay", 500, "replay", 1)
+        assert (again.status, again.outcome, again.step) == (200, outcome, 3)
+    steps = proxy.control.steps(session)
+    assert [(step["state"], step["attempts"]) for step in steps] == [("completed", 1), ("failed", 1), ("completed", 1)]
+
+
 def test_fork_cannot_share_what_is_in_flight_or_held(proxy: Proxy, model: Model, session: str) -> None:
     model.gates["slow"] = Gate()
     model.calls["buy"] = [chat.tool_call("pay", '{"to": "bob"}')]
@@ -524,6 +541,33 @@ def test_edited_call_that_was_made_counts_as_made(tmp_path: Path, upstream: Upst
         second = Agent(proxy, "s", "r2")
         second.say("find")
         second.send(result)
+        post(proxy, "s", "rollback", step_number=0)
+        asking = Asking(lambda: Agent(proxy, "s", "r3").say("again"))
+        [approval] = pending(proxy, 1, "s")
+        assert approval["kind"] == "duplicate"
+        decide(proxy, approval, "REJECTED", reason="it was sent")
+        asking.answer()
+
+
+def test_edited_call_whose_first_answer_lost_its_reader_counts_as_made_with_the_edited_arguments(
+    tmp_path: Path, upstream: Upstream, model: Model
+) -> None:
+    model.calls["find"] = [chat.tool_call("send", '{"to": "bob"}')]
+    model.calls["other"] = [chat.tool_call("send", '{"to": "bob"}', call_id="call_2")]
+    model.calls["again"] = [chat.tool_call("send", '{"to": "kim"}', call_id="call_3")]
+    model.gates["find"] = Gate()
+    with Proxy(tmp_path, upstream.url, file="policies = []") as proxy:
+        with proxy.client.start("s", [chat.user("find")], run="r1", tools=TOOLS) as connection:
+            model.gates["find"].wait_reached()
+            connection.reset()
+        model.gates["find"].open()
+        until(lambda: proxy.control.steps("s")[0]["state"] == "completed", "end of the answer")
+        post(proxy, "s", "steps/0/edit", arguments={"call_1": {"to": "kim"}})
+        first = Agent(proxy, "s", "r1")
+        assert first.say("find").outcome == "edited"
+        first.send({"role": "tool", "tool_call_id": "call_1", "content": "sent to kim"})
+        post(proxy, "s", "rollback", step_number=0)
+        assert Agent(proxy, "s", "r2").say("other").outcome == "live"  # nobody made that call
         post(proxy, "s", "rollback", step_number=0)
         asking = Asking(lambda: Agent(proxy, "s", "r3").say("again"))
         [approval] = pending(proxy, 1, "s")
