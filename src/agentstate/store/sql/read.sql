@@ -581,7 +581,10 @@ select choice, place, call_id, name from call where step = ? order by choice, pl
 -- name: open_revised
 select c.call_id, c.step, c.branch, c.choice, c.place from revised_call c
 where c.branch in (select value from json_each(:branches)) and c.call_id in (select value from json_each(:ids)) and c.result is null
-  and exists (select 1 from served v where v.run = :run and v.step = c.step and v.outcome = 'edited');
+  -- Also of a run to which the step was given before: what counts is when it was given last.
+  and exists (select 1 from served v join revision r on r.branch = c.branch and r.step = c.step
+              where v.run = :run and v.step = c.step and v.outcome <> 'carried' and v.at >= r.made_at)
+order by c.branch;
 
 -- name: fork_names
 select key from session where key >= :from and key < :before;
