@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.flow.test_tools import call, end_of, proxy, script, server, start, text
+from tests.support import chat
 from tests.support.client import status_of
 from tests.support.doubt import effects_of, question
-from tests.support.people import decide, pending
+from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Upstream, plain
 
@@ -52,6 +55,33 @@ def test_call_that_the_source_made_behind_the_point_is_not_made_by_the_fork_unas
         [asked] = pending(proxy, session=session)
         assert asked["kind"] == "duplicate"
         decide(proxy, asked, "REJECTED")
+
+
+def test_approval_of_a_call_is_no_leave_for_it_any_more_once_a_person_has_edited_that_call(
+    server: Upstream, tmp_path: Path
+) -> None:
+    """The agent was given the answer, and makes the call only after the edit."""
+    proposed = chat.completion("", tool_calls=[chat.tool_call("charge", '{"to": "bob"}')])
+    settings = {"mcp.bank.url": server.url.removesuffix("/v1") + "/mcp"}
+    policies = '[[policies]]\ntools = ["charge"]\n'
+    with (
+        Upstream(lambda seen: plain(proposed)) as model,
+        Proxy(tmp_path, model.url, settings=settings, file=policies) as proxy,
+    ):
+        for session, left in (("edited", 1), ("edited-back", 0)):
+            asking = Asking(lambda key=session: proxy.client.ask(key, "q", run="a"))  # type: ignore[misc]
+            decide(proxy, pending(proxy, session=session)[0], "APPROVED")
+            asking.answer()
+            edits = ["kim", "bob"] if left == 0 else ["kim"]
+            for to in edits:
+                path = f"/api/sessions/{session}/steps/0/edit"
+                proxy.control.post(path, {"arguments": {"call_1": {"to": to}}})
+            with start(proxy, session, "charge", to="bob") as connection:
+                if left:
+                    [asked] = pending(proxy, session=session)
+                    decide(proxy, asked, "REJECTED")
+                assert bool(end_of(connection.answer())["result"].get("isError")) is bool(left)
+        assert server.calls == 1
 
 
 def test_call_in_doubt_cannot_be_shared(proxy: Proxy, server: Upstream, session: str) -> None:

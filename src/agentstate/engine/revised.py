@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agentstate.core.approval import may_decide
 from agentstate.core.divergence import Unread
-from agentstate.core.model import Action, Shape
+from agentstate.core.model import Action, Shape, ToolCall
 from agentstate.engine.reopening import person
 from agentstate.errors import HumanRejection
 from agentstate.store.branches import RevisionRow
@@ -38,6 +38,18 @@ def answer(parts: Parts, session: SessionRow | None, step: int) -> AnswerRow:
 def edit_of(parts: Parts, session: SessionRow | None, step: int) -> RevisionRow | None:
     """The edit of a step's answer that the session's branch shows."""
     return None if session is None else parts.view(session).edits.get(step)
+
+
+def call_of(parts: Parts, view: Head, step: int, place: tuple[int, int]) -> ToolCall | None:
+    """A call of a step's answer as a person edited it on the branch; ``None``: nobody did. ``place``: its choice, and
+    its place there."""
+    if step not in view.edits:
+        return None
+    for branch, _ in view.shown:  # the nearest edit comes first
+        for call in parts.journal.read.revised_calls(branch, step):
+            if (call.choice, call.index) == place:
+                return call
+    return None
 
 
 def apart(parts: Parts, view: Head, run: int, unread: Sequence[Unread]) -> tuple[Sequence[Unread], Sequence[Unread]]:
