@@ -292,6 +292,17 @@ def test_labels_go_with_a_fork_and_its_budget_starts_at_nothing(proxy: Proxy, mo
     assert proxy.control.session(name)["session"]["steps"] == 0
 
 
+def test_fork_of_a_session_with_the_longest_id_begins_like_that_so_that_the_same_policies_govern_it(
+    proxy: Proxy, model: Model
+) -> None:
+    key = "billing-" + "x" * 248
+    Agent(proxy, key, "r1").say("q0")
+    names = [post(proxy, key, "fork", step_number=1)["session"]["id"] for _ in range(2)]
+    assert [(name[:20], name[-7:], len(name) <= 256) for name in names] == [
+        (key[:20], "-fork-1", True), (key[:20], "-fork-2", True),
+    ]  # fmt: skip
+
+
 def test_fork_with_a_name_that_is_taken_is_refused(proxy: Proxy, model: Model, session: str) -> None:
     Agent(proxy, session, "r1").alone("q0")
     status, message = refused(proxy, session, "fork", step_number=1, name=session)
