@@ -145,8 +145,7 @@ class Answering:
         if isinstance(decision, Follow):
             return await self._follow(asked, self.parts.floating.live[decision.step])
         if isinstance(decision, _Diverging):
-            if self.parts.pauses.waits(asked.session.key):
-                self.parts.pauses.check(asked.session.key)
+            self.parts.pauses.check_of_person(asked.session.key)
             await self._diverge(asked, decision.found)
             return await self._execute(asked, None)
         return await self._execute(asked, decision.step if isinstance(decision, Execute) else None)
