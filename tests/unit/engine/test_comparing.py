@@ -198,7 +198,7 @@ async def test_an_answer_that_a_person_edited_differs_in_what_is_released_from_t
     before = book.session.head
     step = journal.read.step_by_number(book.session.id, 1)
     assert step is not None
-    revision = NewRevision(step, 1, before, said("two, as edited"), "[]", "")
+    revision = NewRevision(step, 1, before, 2, said("two, as edited"), "[]", "")
     await journal.edit(book.session, revision, "ann")
     found = comparing.pair(journal.read, f"a@{before}", "a", 1)
     assert (found.pair.kind, found.pair.differs, found.answer.found) == (Kind.ANSWER, ("released",), ())
