@@ -650,6 +650,25 @@ def test_edited_call_that_policies_have_come_to_deny_is_given_to_nobody_new(
             assert (answer.status, answer.outcome) == ((200, "edited") if given else (403, None))
 
 
+def test_edit_that_was_given_to_nobody_does_not_pass_because_another_one_of_its_step_was_given(
+    tmp_path: Path, upstream: Upstream, model: Model
+) -> None:
+    model.calls["find"] = [chat.tool_call("send", '{"to": "bob"}')]
+    with Proxy(tmp_path, upstream.url, file="policies = []") as before:
+        Agent(before, "s", "r1").say("find")
+        edits = []
+        for to in ("kim", "ann"):
+            post(before, "s", "steps/0/edit", arguments={"call_1": {"to": to}})
+            edits += [one["id"] for one in before.control.get("/api/sessions/s/branches") if one["head"]]
+        assert Agent(before, "s", "r2").say("find").outcome == "edited"
+        post(before, "s", "rollback", branch=edits[0])
+    with Proxy(tmp_path, upstream.url, file='[[policies]]\ntools = ["send"]\naction = "deny"\n') as after:
+        assert Agent(after, "s", "r3").say("find").status == 403
+        post(after, "s", "rollback", branch=edits[1])
+        answer = Agent(after, "s", "r4").say("find")
+        assert (answer.status, answer.outcome, b"ann" in answer.body) == (200, "edited", True)
+
+
 def test_calls_that_the_agent_made_by_itself_are_listed_as_standing(proxy: Proxy, model: Model, session: str) -> None:
     model.calls["find"] = [chat.tool_call("look_up", '{"to": "bob"}')]
     model.calls["buy"] = [chat.tool_call("order", '{"to": "bob"}'), chat.tool_call("order", "{}", call_id="call_2")]

@@ -74,7 +74,7 @@ def check_grounds(parts: Parts, session: SessionRow, edit: RevisionRow) -> None:
     leave to who made it: as with any decision, what counts is what governs a call as it is given first."""
     read = parts.journal.read
     calls = [] if not json.loads(edit.changed)["calls"] else read.revised_calls(edit.branch, edit.step)
-    if not calls or read.was_given_edited(edit.step, edit.made_at):
+    if not calls or read.was_given_edited(edit):
         return
     place, actor = parts.gate.place_of(session), person(parts, edit.made_by)
     for call in calls:

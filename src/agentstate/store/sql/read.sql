@@ -568,8 +568,12 @@ select distinct r.id, r.name from run r where r.id in (select value from json_ea
 select c.choice, c.place, c.call_id, c.name, b.codec, b.size, b.data from revised_call c join blob b on b.id = c.arguments
 where c.branch = ? and c.step = ? order by c.choice, c.place;
 
--- name: was_given_edited
-select 1 from served where step = ? and outcome = 'edited' and at >= ? limit 1;
+-- name: given_since
+select r.session, v.at from served v join run r on r.id = v.run
+where v.step = ? and v.outcome <> 'carried' and v.at >= ? order by v.at limit 1000;
+
+-- name: head_at
+select id from branch where session = ? and created_at <= ? order by id desc limit 1;
 
 -- name: withdrawn_in
 select a.id, s.branch, s.number from approval a join step s on s.id = a.step left join release r on r.step = s.id
