@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.test_tools import call, end_of, proxy, script, server, start, text
+from tests.flow.test_tools import call, end_of, first, proxy, script, server, start, text
 from tests.support import chat
 from tests.support.client import status_of
-from tests.support.doubt import effects_of, question
+from tests.support.doubt import effects_of, question, settle
 from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Upstream, plain
@@ -91,6 +91,25 @@ def test_call_in_doubt_cannot_be_shared(proxy: Proxy, server: Upstream, session:
         status, body = status_of(proxy.control.post, f"/api/sessions/{session}/fork", {"step_number": 1})
         assert (status, b"agentstate settle" in body or b"is held" in body) == (409, True)
     assert fork(proxy, session, 0)
+
+
+def test_call_in_doubt_is_asked_about_again_once_its_rollback_is_undone_and_is_not_given_up_by_nobody(
+    proxy: Proxy, server: Upstream, session: str
+) -> None:
+    call(proxy, session, "charge", cents=0)
+    first(server, plain(b"", 502))
+    with start(proxy, session, "charge", cents=1):
+        question(proxy, session)
+    old = proxy.control.get(f"/api/sessions/{session}/branches")[0]["id"]
+    proxy.control.post(f"/api/sessions/{session}/rollback", {"step_number": 1})
+    assert pending(proxy, 0, session) == []
+    proxy.control.post(f"/api/sessions/{session}/rollback", {"branch": old})
+    [asked] = pending(proxy, 1, session)
+    assert (asked["kind"], asked["step_number"]) == ("doubt", 1)
+    with start(proxy, session, "charge", run="b", cents=1) as connection:
+        settle(proxy, session, 1, "did_not_run")
+        assert not end_of(connection.answer())["result"].get("isError")
+    assert server.calls == 3
 
 
 def test_rollback_lists_what_stands_before_and_after_it_is_done(proxy: Proxy, server: Upstream, session: str) -> None:

@@ -577,7 +577,9 @@ select id from branch where session = ? and created_at <= ? order by id desc lim
 
 -- name: withdrawn_in
 select a.id, s.branch, s.number from approval a join step s on s.id = a.step left join release r on r.step = s.id
-where a.session = ? and a.state = 'expired' and a.reason in ('the step was rolled back', 'the answer that it goes on from was edited') and (r.mode = 'held' or s.state = 'held');
+where a.session = ? and a.state = 'expired' and a.reason in ('the step was rolled back', 'the answer that it goes on from was edited')
+  and (r.mode = 'held' or s.state = 'held'
+       or (s.kind = 'tool' and s.state in ('failed', 'interrupted') and (a.kind <> 'doubt' or a.place = s.attempts)));
 
 -- name: calls_of
 select choice, place, call_id, name from call where step = ? order by choice, place;
