@@ -323,6 +323,19 @@ def test_settings_let_requests_be_refused(tmp_path: Path, upstream: Upstream) ->
     assert "by admin: stop" in refused.error["message"]
 
 
+def test_pause_of_a_person_is_not_replaced_by_that_for_a_run_which_departs(tmp_path: Path, upstream: Upstream) -> None:
+    """Else what lets the latter go on, such as a rollback, would end the former."""
+    settings = {"pause.requests": "refuse", "replay.on_divergence": "pause"}
+    with Proxy(tmp_path / "data", upstream.url, settings=settings) as proxy:
+        proxy.client.ask("s", "first", run="r1")
+        pause(proxy, reason="stop")
+        refused = proxy.client.ask("s", "another way", run="r2")
+        assert (refused.status, refused.error["code"]) == (400, "session_paused")
+        assert "by admin: stop" in refused.error["message"]
+        proxy.control.post("/api/sessions/s/rollback", {"step_number": 0})
+        assert proxy.control.session("s")["session"]["status"] == "PAUSED"
+
+
 def test_settings_bound_the_wait(tmp_path: Path, upstream: Upstream) -> None:
     with Proxy(tmp_path / "data", upstream.url, settings={"pause.wait_s": 0.5}) as proxy:
         proxy.client.ask("s", "first", run="r1")

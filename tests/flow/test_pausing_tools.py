@@ -124,6 +124,41 @@ def test_what_waits_for_its_turn_at_a_provider_is_not_sent_once_its_session_is_p
         assert second.answer().status == 200
 
 
+@pytest.mark.parametrize("by", ["status", "person", "rollback"])
+def test_what_waits_for_its_turn_is_not_sent_either_where_requests_are_refused_or_its_step_was_rolled_back(
+    tmp_path: Path, server: Upstream, by: str
+) -> None:
+    gate = Gate()
+
+    def script(seen: Seen) -> Any:
+        return [gate, *plain(chat.completion("hi"))] if server.calls == 1 else plain(chat.completion("hi"))
+
+    server.script = script
+    settings = {"providers.openai.max_concurrent": 1, "pause.requests": "refuse"}
+    with Proxy(tmp_path, server.url, settings=settings) as proxy:
+        first = Asking(lambda: proxy.client.ask("other", "one"))
+        gate.wait_reached()
+        second = Asking(lambda: proxy.client.ask("s", "two", run="r1"))
+        until(lambda: proxy.control.get("/api/stats")["queues"][0]["waiting"] == 1, "the second waits")
+        if by == "status":
+            proxy.control.post("/api/sessions/s/status", {"status": "PAUSED"})
+        elif by == "person":
+            pause(proxy)
+        else:
+            proxy.control.post("/api/sessions/s/rollback", {"step_number": 0})
+        gate.open()
+        assert first.answer().status == 200
+        refused = second.answer()
+        assert (refused.status < 500, refused.error["code"]) == (
+            True,
+            "conflict" if by == "rollback" else "session_paused",
+        )
+        assert server.calls == 1
+        resume(proxy)
+        assert proxy.client.ask("s", "two", run="r1").status == 200
+        assert server.calls == 2
+
+
 def test_what_a_provider_holds_is_not_looked_at_while_the_session_is_paused_but_lists_are(
     proxy: Proxy, server: Upstream
 ) -> None:

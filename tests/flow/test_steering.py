@@ -231,6 +231,23 @@ def test_failed_step_that_is_shared_is_tried_as_a_step_of_the_fork(
     assert [step["attempts"] for step in proxy.control.steps(session)] == [1, 1, 1]
 
 
+def test_shared_error_that_a_fork_was_given_is_asked_anew_as_its_own_step_and_stays_what_it_was(
+    proxy: Proxy, upstream: Upstream, model: Model, session: str
+) -> None:
+    agent = Agent(proxy, session, "r1")
+    agent.alone("q0")
+    upstream.replies(plain(b'{"error":{"message":"broken"}}', 500))
+    assert agent.alone("q1").status == 500
+    agent.alone("q2")
+    name = post(proxy, session, "fork", step_number=3)["session"]["id"]
+    for run, outcome in (("r1", "live"), ("r2", "replay")):
+        first, given, again = (Agent(proxy, name, run).alone(question) for question in ("q0", "q1", "q1"))
+        assert (first.outcome, given.status, given.outcome, given.step) == ("replay", 500, "replay", 1)
+        assert (again.status, again.outcome, again.step) == (200, outcome, 3)
+    steps = proxy.control.steps(session)
+    assert [(step["state"], step["attempts"]) for step in steps] == [("completed", 1), ("failed", 1), ("completed", 1)]
+
+
 def test_fork_cannot_share_what_is_in_flight_or_held(proxy: Proxy, model: Model, session: str) -> None:
     model.gates["slow"] = Gate()
     model.calls["buy"] = [chat.tool_call("pay", '{"to": "bob"}')]
@@ -273,6 +290,17 @@ def test_labels_go_with_a_fork_and_its_budget_starts_at_nothing(proxy: Proxy, mo
     name = post(proxy, session, "fork", step_number=1)["session"]["id"]
     assert proxy.cli("label", name, "--url", proxy.url).stdout.split() == ["vip"]
     assert proxy.control.session(name)["session"]["steps"] == 0
+
+
+def test_fork_of_a_session_with_the_longest_id_begins_like_that_so_that_the_same_policies_govern_it(
+    proxy: Proxy, model: Model
+) -> None:
+    key = "billing-" + "x" * 248
+    Agent(proxy, key, "r1").say("q0")
+    names = [post(proxy, key, "fork", step_number=1)["session"]["id"] for _ in range(2)]
+    assert [(name[:20], name[-7:], len(name) <= 256) for name in names] == [
+        (key[:20], "-fork-1", True), (key[:20], "-fork-2", True),
+    ]  # fmt: skip
 
 
 def test_fork_with_a_name_that_is_taken_is_refused(proxy: Proxy, model: Model, session: str) -> None:
@@ -532,6 +560,33 @@ def test_edited_call_that_was_made_counts_as_made(tmp_path: Path, upstream: Upst
         asking.answer()
 
 
+def test_edited_call_whose_first_answer_lost_its_reader_counts_as_made_with_the_edited_arguments(
+    tmp_path: Path, upstream: Upstream, model: Model
+) -> None:
+    model.calls["find"] = [chat.tool_call("send", '{"to": "bob"}')]
+    model.calls["other"] = [chat.tool_call("send", '{"to": "bob"}', call_id="call_2")]
+    model.calls["again"] = [chat.tool_call("send", '{"to": "kim"}', call_id="call_3")]
+    model.gates["find"] = Gate()
+    with Proxy(tmp_path, upstream.url, file="policies = []") as proxy:
+        with proxy.client.start("s", [chat.user("find")], run="r1", tools=TOOLS) as connection:
+            model.gates["find"].wait_reached()
+            connection.reset()
+        model.gates["find"].open()
+        until(lambda: proxy.control.steps("s")[0]["state"] == "completed", "end of the answer")
+        post(proxy, "s", "steps/0/edit", arguments={"call_1": {"to": "kim"}})
+        first = Agent(proxy, "s", "r1")
+        assert first.say("find").outcome == "edited"
+        first.send({"role": "tool", "tool_call_id": "call_1", "content": "sent to kim"})
+        post(proxy, "s", "rollback", step_number=0)
+        assert Agent(proxy, "s", "r2").say("other").outcome == "live"  # nobody made that call
+        post(proxy, "s", "rollback", step_number=0)
+        asking = Asking(lambda: Agent(proxy, "s", "r3").say("again"))
+        [approval] = pending(proxy, 1, "s")
+        assert approval["kind"] == "duplicate"
+        decide(proxy, approval, "REJECTED", reason="it was sent")
+        asking.answer()
+
+
 def test_shared_step_that_is_edited_in_a_fork_is_another_there_alone(proxy: Proxy, model: Model, session: str) -> None:
     first = Agent(proxy, session, "r1")
     given = [first.say(f"q{at}") for at in range(3)]
@@ -593,6 +648,25 @@ def test_edited_call_that_policies_have_come_to_deny_is_given_to_nobody_new(
         with Proxy(folder, upstream.url, file=denied) as after:
             answer = Agent(after, "s", "r3").say("find")
             assert (answer.status, answer.outcome) == ((200, "edited") if given else (403, None))
+
+
+def test_edit_that_was_given_to_nobody_does_not_pass_because_another_one_of_its_step_was_given(
+    tmp_path: Path, upstream: Upstream, model: Model
+) -> None:
+    model.calls["find"] = [chat.tool_call("send", '{"to": "bob"}')]
+    with Proxy(tmp_path, upstream.url, file="policies = []") as before:
+        Agent(before, "s", "r1").say("find")
+        edits = []
+        for to in ("kim", "ann"):
+            post(before, "s", "steps/0/edit", arguments={"call_1": {"to": to}})
+            edits += [one["id"] for one in before.control.get("/api/sessions/s/branches") if one["head"]]
+        assert Agent(before, "s", "r2").say("find").outcome == "edited"
+        post(before, "s", "rollback", branch=edits[0])
+    with Proxy(tmp_path, upstream.url, file='[[policies]]\ntools = ["send"]\naction = "deny"\n') as after:
+        assert Agent(after, "s", "r3").say("find").status == 403
+        post(after, "s", "rollback", branch=edits[1])
+        answer = Agent(after, "s", "r4").say("find")
+        assert (answer.status, answer.outcome, b"ann" in answer.body) == (200, "edited", True)
 
 
 def test_calls_that_the_agent_made_by_itself_are_listed_as_standing(proxy: Proxy, model: Model, session: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.flow.test_tools import call, end_of, proxy, script, server, start, text
+from tests.flow.test_tools import call, end_of, first, proxy, script, server, start, text
+from tests.support import chat
 from tests.support.client import status_of
-from tests.support.doubt import effects_of, question
-from tests.support.people import decide, pending
+from tests.support.doubt import effects_of, question, settle
+from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Upstream, plain
 
@@ -54,6 +57,33 @@ def test_call_that_the_source_made_behind_the_point_is_not_made_by_the_fork_unas
         decide(proxy, asked, "REJECTED")
 
 
+def test_approval_of_a_call_is_no_leave_for_it_any_more_once_a_person_has_edited_that_call(
+    server: Upstream, tmp_path: Path
+) -> None:
+    """The agent was given the answer, and makes the call only after the edit."""
+    proposed = chat.completion("", tool_calls=[chat.tool_call("charge", '{"to": "bob"}')])
+    settings = {"mcp.bank.url": server.url.removesuffix("/v1") + "/mcp"}
+    policies = '[[policies]]\ntools = ["charge"]\n'
+    with (
+        Upstream(lambda seen: plain(proposed)) as model,
+        Proxy(tmp_path, model.url, settings=settings, file=policies) as proxy,
+    ):
+        for session, left in (("edited", 1), ("edited-back", 0)):
+            asking = Asking(lambda key=session: proxy.client.ask(key, "q", run="a"))  # type: ignore[misc]
+            decide(proxy, pending(proxy, session=session)[0], "APPROVED")
+            asking.answer()
+            edits = ["kim", "bob"] if left == 0 else ["kim"]
+            for to in edits:
+                path = f"/api/sessions/{session}/steps/0/edit"
+                proxy.control.post(path, {"arguments": {"call_1": {"to": to}}})
+            with start(proxy, session, "charge", to="bob") as connection:
+                if left:
+                    [asked] = pending(proxy, session=session)
+                    decide(proxy, asked, "REJECTED")
+                assert bool(end_of(connection.answer())["result"].get("isError")) is bool(left)
+        assert server.calls == 1
+
+
 def test_call_in_doubt_cannot_be_shared(proxy: Proxy, server: Upstream, session: str) -> None:
     server.script = lambda seen: plain(b"", 502)
     with start(proxy, session, "charge"):
@@ -61,6 +91,25 @@ def test_call_in_doubt_cannot_be_shared(proxy: Proxy, server: Upstream, session:
         status, body = status_of(proxy.control.post, f"/api/sessions/{session}/fork", {"step_number": 1})
         assert (status, b"agentstate settle" in body or b"is held" in body) == (409, True)
     assert fork(proxy, session, 0)
+
+
+def test_call_in_doubt_is_asked_about_again_once_its_rollback_is_undone_and_is_not_given_up_by_nobody(
+    proxy: Proxy, server: Upstream, session: str
+) -> None:
+    call(proxy, session, "charge", cents=0)
+    first(server, plain(b"", 502))
+    with start(proxy, session, "charge", cents=1):
+        question(proxy, session)
+    old = proxy.control.get(f"/api/sessions/{session}/branches")[0]["id"]
+    proxy.control.post(f"/api/sessions/{session}/rollback", {"step_number": 1})
+    assert pending(proxy, 0, session) == []
+    proxy.control.post(f"/api/sessions/{session}/rollback", {"branch": old})
+    [asked] = pending(proxy, 1, session)
+    assert (asked["kind"], asked["step_number"]) == ("doubt", 1)
+    with start(proxy, session, "charge", run="b", cents=1) as connection:
+        settle(proxy, session, 1, "did_not_run")
+        assert not end_of(connection.answer())["result"].get("isError")
+    assert server.calls == 3
 
 
 def test_rollback_lists_what_stands_before_and_after_it_is_done(proxy: Proxy, server: Upstream, session: str) -> None:

@@ -87,13 +87,15 @@ class Answering:
         entries = []
         if journal.facts.holds(view.shown, asked.print.key):
             entries = journal.read.entries(view.shown, asked.print.key, run.id, run.siblings)
-            if view.floor or view.edits:
-                entries = view.usable(entries)
-        seen = self.parts.floating.seen(entries, run.id, asked.session.head, asked.print.key)
+        known = seen = self.parts.floating.seen(entries, run.id, asked.session.head, asked.print.key)
+        if view.floor or view.edits:
+            seen = view.usable(known)
         ask = Ask(request.mode, request.retry, request.retry_key, request.hint, asked.call.pure)
         decision = replay.decide(ask, run.id, seen)
         if isinstance(decision, Miss):
-            return self._missed(asked)
+            # What its source asked too, and got no answer to, is no other way to go: it is asked as a step of its own.
+            own = any(entry.mine for entry in seen)
+            return Execute() if not own and view.unanswered(known) else self._missed(asked)
         if isinstance(decision, Follow) and decision.step in view.edits:
             return Replay(decision.step, again=decision.again)  # what grows is what was edited
         if isinstance(decision, Execute) and decision.poison is not None:
@@ -143,8 +145,7 @@ class Answering:
         if isinstance(decision, Follow):
             return await self._follow(asked, self.parts.floating.live[decision.step])
         if isinstance(decision, _Diverging):
-            if self.parts.pauses.waits(asked.session.key):
-                self.parts.pauses.check(asked.session.key)
+            self.parts.pauses.check_of_person(asked.session.key)
             await self._diverge(asked, decision.found)
             return await self._execute(asked, None)
         return await self._execute(asked, decision.step if isinstance(decision, Execute) else None)

@@ -70,13 +70,18 @@ class Head(NamedTuple):
 
     def usable(self, entries: list[Entry]) -> list[Entry]:
         """The recorded steps that may answer on this branch: none that went on from what an edit replaced, and of
-        another session only what is done, since a further attempt would be written there. An edited answer is not the
-        one of which runs died."""
+        another session only what is done, since a further attempt would be written there: an error that a run was given
+        already is asked anew as a step of its own. An edited answer is not the one of which runs died."""
         return [
             entry if entry.step not in self.edits else dataclasses.replace(entry, broken=False) for entry in entries
             if entry.step not in self.barred
-            and (entry.number >= self.floor or entry.state is State.COMPLETED or replay.is_history(entry))
+            and (entry.number >= self.floor or entry.state is State.COMPLETED
+                 or (replay.is_history(entry) and not entry.mine))
         ]  # fmt: skip
+
+    def unanswered(self, entries: list[Entry]) -> bool:
+        """Whether another session's part of the branch holds a step that came to no answer."""
+        return any(entry.number < self.floor and entry.state is not State.COMPLETED for entry in entries)
 
 
 class Parts:

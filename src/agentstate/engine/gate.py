@@ -158,7 +158,8 @@ class Gate:
     def messages(self, session: str, asked: NewApproval | ApprovalRow) -> tuple[Message, ...]:
         """What people are told of a question, for the transaction that puts it."""
         facts = {"approval": asked.id, "tool": asked.tool, "kind": asked.kind.value}
-        return self._parts.outbox.messages("approval.required", session, asked.id, facts)
+        event = "call.in_doubt" if asked.kind is ApprovalKind.DOUBT else "approval.required"
+        return self._parts.outbox.messages(event, session, asked.id, facts)
 
     # --- after it ---
 

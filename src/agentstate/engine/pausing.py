@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from agentstate import clock
 from agentstate.core import pausing
+from agentstate.core.model import SessionStatus
 from agentstate.core.pausing import Handling
 from agentstate.dialects.base import Dialect
 from agentstate.errors import AgentStateError, SessionPaused, ShuttingDown
@@ -55,6 +56,13 @@ class Pauses:
         """Raises ``SessionPaused`` for a session that is paused, by whomever."""
         session = self._parts.journal.facts.session(key)
         if session is not None and pausing.handling(session.status, session.note, self._waits) is not Handling.GO:
+            raise refusal(session)
+
+    def check_of_person(self, key: str) -> None:
+        """Raises ``SessionPaused`` for a session that a person has paused, whatever becomes of its requests: nothing
+        that the proxy itself finds out is put in the place of that."""
+        session = self._parts.journal.facts.session(key)
+        if session is not None and session.status is SessionStatus.PAUSED and pausing.read(session.note).by:
             raise refusal(session)
 
     def news(self) -> None:

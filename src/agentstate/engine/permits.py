@@ -16,12 +16,12 @@ from agentstate.core import effects, policy
 from agentstate.core.effects import After, Holder, Settled, ToolClass
 from agentstate.core.model import Action, ApprovalKind, ApprovalState, ReplayMode, State, ToolCall
 from agentstate.core.policy import Ruling
-from agentstate.engine import processes
+from agentstate.engine import processes, revised
 from agentstate.engine.asked_call import AskedCall, Known, Leave
 from agentstate.engine.probes import Probes
 from agentstate.engine.questions import doubt_of, hold_of, refusal_of
 from agentstate.engine.reopening import asked_again, suffices
-from agentstate.engine.settling import PASSES
+from agentstate.engine.settling import PASSES, digest_of
 from agentstate.engine.state import Live
 from agentstate.engine.waiting_calls import Waiting
 from agentstate.errors import ShuttingDown, StepTaken
@@ -93,10 +93,12 @@ class Permits:
         """The approval of this very call as the model proposed it, if it was given to the agent and is not used up."""
         arguments = asked.proposed.arguments
         digests = [policy.call_digest(name, arguments) for name in effects.names(asked.server, asked.tool)]
-        shown, _ = self._parts.head(asked.session)
+        view = self._parts.view(self._session(asked))
         for row, branch in self._parts.journal.read.leaves(asked.session.id, digests):
             known = made is None or row.kind is ApprovalKind.DUPLICATE
-            if known and _is_shown(shown, branch, row.number) and suffices(self._parts, row, ruling):
+            now = revised.call_of(self._parts, view, row.step, (row.choice, row.place))
+            other = now is not None and digest_of(now) not in digests  # a person has edited the call since
+            if known and not other and _is_shown(view.shown, branch, row.number) and suffices(self._parts, row, ruling):
                 return row.id
         return None
 

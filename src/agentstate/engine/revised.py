@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agentstate.core.approval import may_decide
 from agentstate.core.divergence import Unread
-from agentstate.core.model import Action, Shape
+from agentstate.core.model import Action, Shape, ToolCall
 from agentstate.engine.reopening import person
 from agentstate.errors import HumanRejection
 from agentstate.store.branches import RevisionRow
@@ -40,6 +40,18 @@ def edit_of(parts: Parts, session: SessionRow | None, step: int) -> RevisionRow 
     return None if session is None else parts.view(session).edits.get(step)
 
 
+def call_of(parts: Parts, view: Head, step: int, place: tuple[int, int]) -> ToolCall | None:
+    """A call of a step's answer as a person edited it on the branch; ``None``: nobody did. ``place``: its choice, and
+    its place there."""
+    if step not in view.edits:
+        return None
+    for branch, _ in view.shown:  # the nearest edit comes first
+        for call in parts.journal.read.revised_calls(branch, step):
+            if (call.choice, call.index) == place:
+                return call
+    return None
+
+
 def apart(parts: Parts, view: Head, run: int, unread: Sequence[Unread]) -> tuple[Sequence[Unread], Sequence[Unread]]:
     """(Steps that may answer a request though it is not equal, steps that the run is to have read before it asks what
     is not recorded), of those that it has not read. What was recorded behind an answer that was edited is expected to
@@ -62,7 +74,7 @@ def check_grounds(parts: Parts, session: SessionRow, edit: RevisionRow) -> None:
     leave to who made it: as with any decision, what counts is what governs a call as it is given first."""
     read = parts.journal.read
     calls = [] if not json.loads(edit.changed)["calls"] else read.revised_calls(edit.branch, edit.step)
-    if not calls or read.was_given_edited(edit.step, edit.made_at):
+    if not calls or read.was_given_edited(edit):
         return
     place, actor = parts.gate.place_of(session), person(parts, edit.made_by)
     for call in calls:

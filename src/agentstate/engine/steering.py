@@ -235,7 +235,7 @@ class Steering:
         head = session.head if branch is None else branch
         seen = await self._in_thread(lambda looking: looking.preview(key, number, branch=head, verb="fork"))
         if name is None:
-            start = f"{key}-fork-"[-MOST_ID + 6 :]
+            start = f"{key[: MOST_ID - len('-fork-') - 6]}-fork-"  # policies may go by how the id begins
             taken = read.begins_with(start)
             name = next(new for at in range(1, len(taken) + 2) if (new := f"{start}{at}") not in taken)
         checked_id(name)

@@ -93,8 +93,8 @@ class Tools:
         read, floating = self.parts.journal.read, self.parts.floating
         entries = []
         if self.parts.journal.facts.holds(shown, asked.print.key):
-            entries = view.usable(read.entries(shown, asked.print.key, asked.run.id, asked.run.siblings))
-        seen = floating.seen(entries, asked.run.id, asked.session.head, asked.print.key)
+            entries = read.entries(shown, asked.print.key, asked.run.id, asked.run.siblings)
+        seen = view.usable(floating.seen(entries, asked.run.id, asked.session.head, asked.print.key))
         under_way = [entry.step for entry in entries if entry.state is not State.COMPLETED]
         holders = {
             step: Holder(process, sending, _alive(owner))

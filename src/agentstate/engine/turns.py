@@ -1,7 +1,7 @@
 """Owns the limits within which an attempt is made: its turn at the provider, its time. Must not make it.
 
-Invariant: who waits for a turn holds none; who has one is sending, or gives it back, also where its session was paused
-while it waited.
+Invariant: who waits for a turn holds none; who has one is sending, or gives it back, also where its session was paused,
+or its step rolled back, while it waited.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ async def bounded(job: Job, attempt: Callable[[Job], Awaitable[None]]) -> None:
     else:
         while True:
             async with queue.turn(job.live.session):
-                if not job.parts.pauses.waits(job.place.session):
+                if not waiting.is_stopped(job):
                     return await _timed(job, attempt, limit)
-            await waiting.goes_on(job)  # it was paused while the call waited, and takes no turn from others
+            await waiting.goes_on(job)  # people stopped it while the call waited, and it takes no turn from others
 
 
 async def _timed(job: Job, attempt: Callable[[Job], Awaitable[None]], limit: float | None) -> None:

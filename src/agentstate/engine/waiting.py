@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from agentstate import clock
 from agentstate.core import budget
 from agentstate.core.model import ApprovalKind, ApprovalState, Release, SessionStatus, Shape, State, Verdict
+from agentstate.core.pausing import Handling
 from agentstate.dialects import refusal
 from agentstate.dialects.concealing import MARK
 from agentstate.engine import budgets, pausing
 from agentstate.engine.reopening import check_shown
 from agentstate.errors import Conflict, HumanRejection, NotFound, ShuttingDown
+from agentstate.store.branches import is_in
 from agentstate.store.rows import ApprovalRow, Begun, Ending
 
 if TYPE_CHECKING:
@@ -116,12 +118,22 @@ async def goes_on(job: Job) -> None:
         finally:
             recording.held = False
     job.parts.pauses.check(key)
-    session = job.parts.journal.facts.session(key)
+    if not _is_shown(job):
+        raise Conflict("the step was rolled back before it was sent; ask again")
+
+
+def is_stopped(job: Job) -> bool:
+    """Whether people have stopped since what is about to be sent: see ``goes_on``."""
+    return job.parts.pauses.handling(job.place.session) is not Handling.GO or not _is_shown(job)
+
+
+def _is_shown(job: Job) -> bool:
+    """Whether the session shows the step. Raises ``NotFound``."""
+    session = job.parts.journal.facts.session(job.place.session)
     if session is None:
-        raise NotFound(f"session {key} is gone")
+        raise NotFound(f"session {job.place.session} is gone")
     shown, _ = job.parts.head(session)
-    if not any(branch == job.live.branch and job.live.number < upto for branch, upto in shown):
-        raise Conflict("the step was rolled back while it was being tried again; ask again")
+    return is_in(shown, job.live.branch, job.live.number)
 
 
 def _approved_body(job: Job) -> None:

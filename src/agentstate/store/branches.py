@@ -175,9 +175,17 @@ class BranchReader(DecisionReader):
         rows = self._all("revised_calls", (branch, step))
         return [ToolCall(row[0], row[1], row[2], row[3], self._text(*row[4:7])) for row in rows]
 
-    def was_given_edited(self, step: int, since: float) -> bool:
-        """Whether a run was given an edited answer of a step, at that time or later."""
-        return self._one("was_given_edited", (step, since)) is not None
+    def was_given_edited(self, edit: RevisionRow) -> bool:
+        """Whether a run was given the answer of a step as this edit has it: it is the nearest on the branch on which
+        the run's session was then, as each change of that is a branch of its own."""
+        for session, at in self._all("given_since", (edit.step, edit.made_at)):
+            head = self._one("head_at", (session, at))
+            if head is not None:
+                branches = {key: row.branch for key, row in self.branches(session).items()}
+                now = self.revisions(lineage(branches, head[0])).get(edit.step)
+                if now is not None and now.branch == edit.branch:
+                    return True
+        return False
 
     def open_revised(
         self, branches: Sequence[int], run: int, ids: Iterable[str]

@@ -568,12 +568,18 @@ select distinct r.id, r.name from run r where r.id in (select value from json_ea
 select c.choice, c.place, c.call_id, c.name, b.codec, b.size, b.data from revised_call c join blob b on b.id = c.arguments
 where c.branch = ? and c.step = ? order by c.choice, c.place;
 
--- name: was_given_edited
-select 1 from served where step = ? and outcome = 'edited' and at >= ? limit 1;
+-- name: given_since
+select r.session, v.at from served v join run r on r.id = v.run
+where v.step = ? and v.outcome <> 'carried' and v.at >= ? order by v.at limit 1000;
+
+-- name: head_at
+select id from branch where session = ? and created_at <= ? order by id desc limit 1;
 
 -- name: withdrawn_in
 select a.id, s.branch, s.number from approval a join step s on s.id = a.step left join release r on r.step = s.id
-where a.session = ? and a.state = 'expired' and a.reason in ('the step was rolled back', 'the answer that it goes on from was edited') and (r.mode = 'held' or s.state = 'held');
+where a.session = ? and a.state = 'expired' and a.reason in ('the step was rolled back', 'the answer that it goes on from was edited')
+  and (r.mode = 'held' or s.state = 'held'
+       or (s.kind = 'tool' and s.state in ('failed', 'interrupted') and (a.kind <> 'doubt' or a.place = s.attempts)));
 
 -- name: calls_of
 select choice, place, call_id, name from call where step = ? order by choice, place;
@@ -581,7 +587,10 @@ select choice, place, call_id, name from call where step = ? order by choice, pl
 -- name: open_revised
 select c.call_id, c.step, c.branch, c.choice, c.place from revised_call c
 where c.branch in (select value from json_each(:branches)) and c.call_id in (select value from json_each(:ids)) and c.result is null
-  and exists (select 1 from served v where v.run = :run and v.step = c.step and v.outcome = 'edited');
+  -- Also of a run to which the step was given before: what counts is when it was given last.
+  and exists (select 1 from served v join revision r on r.branch = c.branch and r.step = c.step
+              where v.run = :run and v.step = c.step and v.outcome <> 'carried' and v.at >= r.made_at)
+order by c.branch;
 
 -- name: fork_names
 select key from session where key >= :from and key < :before;
