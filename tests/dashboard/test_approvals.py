@@ -113,6 +113,23 @@ def test_arguments_that_programs_read_differently_are_shown_to_the_letter_and_ca
         assert "Edit as a form" not in web.get(f"{PATH}/{key}/edit").text
 
 
+def test_half_a_character_in_a_call_hides_no_approval(tmp_path: Path) -> None:
+    [half, whole] = prepared(tmp_path, [Held(arguments='{"to": "\\ud800x"}'), Held()])
+    with Proxy(tmp_path) as proxy:
+        listed = {one["id"]: one for one in proxy.control.get("/api/approvals/pending")}
+        assert set(listed) == {half, whole} and listed[half]["arguments"] == {"to": "\ud800x"}
+        web = Web(proxy.url).log_in(proxy.admin_token)
+        for path in (
+            f"{PATH}/{half}",
+            f"{PATH}/{half}.json",
+            f"{PATH}.json",
+            "/api/sessions/s",
+            f"/api/approvals/{half}",
+        ):
+            page = web.get(path)
+            assert page.status == 200, (path, page.text)
+
+
 # --- deciding ---
 
 
