@@ -112,6 +112,12 @@ async def body_of(request: Request) -> dict[str, Any]:
         value = json.loads(raw)
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON") from None
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadRequest("the body has half a character (a surrogate without its other half)") from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deep") from None
     if not isinstance(value, dict):
         raise BadRequest("the body must be a JSON object")
     return value
