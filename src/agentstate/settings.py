@@ -275,7 +275,9 @@ class PolicySettings(_Section):
     tools: list[str] = Field(min_length=1, description="Tool-name patterns that it governs, as `send_*`.")
     action: Literal["allow", "hold", "deny"] = Field("hold", description="What is done with such a call.")
     when: str = Field(
-        "", description="A CEL condition on `tool`, `args`, `session` and `labels`, as `args.amount > 100`."
+        "",
+        max_length=4000,  # the library that reads them ends the process over one that is very long
+        description="A CEL condition on `tool`, `args`, `session` and `labels`, as `args.amount > 100`.",
     )
     sessions: list[str] = Field(default_factory=list, description="Session-id patterns; none: every session.")
     labels: list[str] = Field(default_factory=list, description="Patterns of session labels; none: every session.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -25,6 +26,11 @@ from tests.support.upstream import Upstream
 from tests.support.web import PageSeen, Web
 
 PATH = "/dashboard/approvals"
+ENDLESS_PATTERN = {"type": "object", "properties": {"to": {"type": "string", "pattern": "^(a+)+$"}}}
+ENDLESS_REFERENCES = {
+    "type": "object", "properties": {"to": {"$ref": "#/$defs/0"}},
+    "$defs": {str(at): {"allOf": [{"$ref": f"#/$defs/{at + 1}"}] * 2} for at in range(40)} | {"40": {"type": "string"}},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -113,6 +119,23 @@ def test_arguments_that_programs_read_differently_are_shown_to_the_letter_and_ca
         assert "Edit as a form" not in web.get(f"{PATH}/{key}/edit").text
 
 
+def test_half_a_character_in_a_call_hides_no_approval(tmp_path: Path) -> None:
+    [half, whole] = prepared(tmp_path, [Held(arguments='{"to": "\\ud800x"}'), Held()])
+    with Proxy(tmp_path) as proxy:
+        listed = {one["id"]: one for one in proxy.control.get("/api/approvals/pending")}
+        assert set(listed) == {half, whole} and listed[half]["arguments"] == {"to": "\ud800x"}
+        web = Web(proxy.url).log_in(proxy.admin_token)
+        for path in (
+            f"{PATH}/{half}",
+            f"{PATH}/{half}.json",
+            f"{PATH}.json",
+            "/api/sessions/s",
+            f"/api/approvals/{half}",
+        ):
+            page = web.get(path)
+            assert page.status == 200, (path, page.text)
+
+
 # --- deciding ---
 
 
@@ -183,6 +206,25 @@ def test_what_is_wrong_stands_at_its_field(proxy: Proxy, admin: Web, tmp_path: P
             wrong = [given for tag, given in page.tags if given.get("aria-invalid") == "true"]
             assert [given["name"] for given in wrong] == ["argument-1"] and said in page.text
             assert [given for tag, given in page.tags if tag == "button" and "disabled" in given]
+
+
+@pytest.mark.parametrize("schema", [ENDLESS_PATTERN, ENDLESS_REFERENCES])
+def test_a_schema_that_takes_for_ever_to_check_holds_up_nobody(tmp_path: Path, schema: dict[str, Any]) -> None:
+    [key] = prepared(tmp_path, [Held("pay", {"to": "a" * 40 + "!"}, schema=schema)])
+    with Proxy(tmp_path) as proxy:
+        web = Web(proxy.url).log_in(proxy.admin_token)
+        form = web.get(f"{PATH}/{key}/edit").form("/edit")
+        answers: list[PageSeen] = []
+        checking = threading.Thread(target=lambda: answers.append(web.submit(form, "approve")))
+        checking.start()
+        looks = 0
+        while checking.is_alive():
+            assert Web(proxy.url).get("/healthz").status == 200
+            looks += 1
+        checking.join()
+        assert looks > 5, "nobody could look while it was checked"
+        assert answers[0].status == 422 and "cannot be checked" in answers[0].text
+        assert state(proxy, key) == "PENDING"
 
 
 def test_a_decision_is_about_what_its_page_showed(proxy: Proxy, admin: Web) -> None:

@@ -54,6 +54,13 @@ def test_an_id_that_ends_like_the_address_of_json_has_a_page_too(story: Story, w
     assert json.loads(web.get(link + ".json").html)["head"]["id"] == "notes.json"
 
 
+def test_a_page_of_many_long_messages_lays_out_some_and_shows_the_rest_plain(story: Story, web: Web) -> None:
+    long = [{"role": "user", "content": "**b** " * 9000}] * 30
+    assert story.proxy.client.ask("long-messages", long).status == 200
+    page = web.get(AT + "long-messages?step=0")
+    assert page.status == 200 and 20 < page.html.count('<pre class="plain">') < 30 and "<strong>b</strong>" in page.html
+
+
 def test_a_session_that_is_none_is_said_in_words(web: Web) -> None:
     page = web.get(AT + "nobody")
     assert page.status == 404 and "there is no session 'nobody'" in page.text

@@ -54,6 +54,16 @@ def status(proxy: Proxy, key: str) -> tuple[str, str | None]:
     return view["status"], view["decided_by"]
 
 
+def test_half_a_character_in_a_call_hides_no_approval(tmp_path: Path) -> None:
+    keys = prepared(tmp_path, [Held(arguments='{"to": "\\ud800x"}'), Held()])
+    with Proxy(tmp_path) as proxy:
+        assert all(key in run(proxy, "approvals") for key in keys)
+        assert all("D800" in run(proxy, "approvals", *words).upper() for words in (["--full"], [keys[0]]))
+        assert "ud800" in run(proxy, "approvals", "--json")
+        run(proxy, "approve", keys[0])
+        assert status(proxy, keys[0])[0] == "APPROVED"
+
+
 def test_the_list_says_how_much_it_leaves_out_and_the_whole_shows_all(proxy: Proxy, ids: list[str]) -> None:
     shown = run(proxy, "approvals")
     assert all(key in shown for key in ids) and "characters, see --full" in shown

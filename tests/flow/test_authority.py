@@ -261,3 +261,21 @@ def test_the_admin_token_cannot_be_an_agents_key(tmp_path: Path) -> None:
     same = {"server.admin_token": "sk-test-one-and-the-same", "server.agent_keys": "sk-test-one-and-the-same"}
     with pytest.raises(AssertionError, match="agents would be admins"):
         Proxy(tmp_path / "other", settings=same).start()
+
+
+def test_half_a_character_is_refused_in_words_wherever_it_is_sent(proxy: Proxy, ids: list[str]) -> None:
+    bodies = {
+        "/api/sessions/s/labels": {"add": ["\ud800"]},
+        "/api/sessions/s/rating": {"rating": "good", "note": "\ud800"},
+        "/api/sessions/s/pause": {"reason": "\ud800"},
+        "/api/sessions/s/pin": {"reason": "\ud800"},
+        "/api/sessions/s/fork": {"step_number": 0, "name": "\ud800"},
+        f"/api/approvals/{ids[0]}/action": {"action": "REJECTED", "reason": "\ud800"},
+    }
+    for path, body in bodies.items():
+        answer = call(proxy, "POST", path, proxy.admin_token, body)
+        assert answer.status == 400 and b"half a character" in answer.body, (path, answer.status, answer.body)
+    for name in ("%ff", "%ed%a0%80"):
+        answer = call(proxy, "GET", f"/dashboard/sessions/{name}", proxy.admin_token)
+        assert answer.status == 404 and b"not UTF-8" in answer.body, (name, answer.status)
+    assert "Traceback" not in proxy.log

@@ -177,6 +177,8 @@ def test_usual_spellings_of_the_content_type_are_taken(
         "/s/a%C2%85b/v1/chat/completions",
         "/s/%FF%FE/v1/chat/completions",
         f"/s/{'x' * 257}/v1/chat/completions",
+        "/s/../v1/chat/completions",
+        "/s/%2E/v1/chat/completions",
         "/s/ok/r//v1/chat/completions",
         "/s/ok/r/a%00b/v1/chat/completions",
         f"/s/ok/r/{'x' * 257}/v1/chat/completions",
@@ -187,7 +189,7 @@ def test_impossible_ids_in_the_path_are_refused(upstream: Upstream, client: Clie
     assert upstream.calls == 0
 
 
-IMPOSSIBLE = ("x" * 257, "a\tb", "a\xc2\x85b", "a\x9fb")
+IMPOSSIBLE = (".", "..", "x" * 257, "a\tb", "a\xc2\x85b", "a\x9fb")
 
 
 @pytest.mark.parametrize(

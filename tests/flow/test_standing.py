@@ -12,6 +12,7 @@ from tests.support import chat
 from tests.support.client import ControlPlane, status_of
 from tests.support.proxy import Proxy
 from tests.support.upstream import Reply, Seen, Upstream, plain
+from tests.support.web import Web
 
 SECRET = "hooks-secret-4711"
 FILE = """
@@ -98,10 +99,26 @@ def test_policies_are_listed_and_others_are_tried_on_the_last_calls(proxy: Proxy
         ({"policies": [{"tools": []}]}, 422),
         ({"policies": [{"tools": ["x"], "when": "args.("}]}, 422),
         ({"policies": [{"tools": ["x"], "action": "explode"}]}, 422),
+        ({"policies": [{"tools": ["x"], "when": "a" + ".b" * 100_000}]}, 422),  # reading it would end the process
     ],
 )
 def test_what_is_no_policy_is_refused(proxy: Proxy, body: dict[str, object], status: int) -> None:
     assert status_of(proxy.control.post, "/api/policies/rehearse", body)[0] == status
+
+
+def test_a_condition_of_their_own_is_tried_for_admins_only(proxy: Proxy) -> None:
+    token = proxy.control.post("/api/approvers", {"name": "olga", "role": "approver"})["token"]
+    endless = "true"
+    for at in range(8):  # of which the library does each, and meanwhile nothing else runs
+        endless = f"[{','.join(['1'] * 60)}].all(x{at}, {endless})"
+    olga = ControlPlane(proxy.url, token)
+    body = {"policies": [{"tools": ["x"], "when": endless}]}
+    assert status_of(olga.post, "/api/policies/rehearse", body)[0] == 403
+    text = f'[[policies]]\ntools = ["x"]\nwhen = "{endless}"\n'
+    web = Web(proxy.url).log_in(token)
+    page = web.submit(web.get("/dashboard/settings/policies").form("/policies/try"), policies=text)
+    assert page.status == 403 and "admins only" in page.text
+    assert olga.post("/api/policies/rehearse", {"policies": [{"tools": ["x"]}]})["looked"] >= 0
 
 
 def test_everybody_can_ask_who_they_are(proxy: Proxy) -> None:

@@ -7,6 +7,7 @@ Invariant: an expected fault is one clear line on stderr, never a traceback.
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -199,6 +200,10 @@ def _add_commands() -> None:
 
 def main() -> None:
     """The entry point."""
+    # What a model wrote may have characters that the terminal's encoding has not, halves of them too.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     _add_commands()
     try:
         app()

@@ -5,6 +5,7 @@ Invariant: texts from agents and models are printed as text, never as markup or 
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -169,7 +170,7 @@ def _result(call: dict[str, Any]) -> str:
 
 
 def _json(value: Any) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def _pretty(text: str | None) -> str:

@@ -59,6 +59,7 @@ _PHONE = re.compile(
 )
 _BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_EMBEDDED = re.compile(r"data:[\w.+/-]{0,100}(?:;[\w.+=-]{0,100}){0,5};base64,[A-Za-z0-9+/=\s]*")
 _KEY_LINES = re.compile(r"(?:[A-Za-z0-9+/=]{16,}|\s|\\[nr])*")
 
 
@@ -148,7 +149,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text less what is secret in it. A picture or document in base64 is left as it is."""
-        if len(text) < 6 or text.startswith("data:"):
+        if len(text) < 6 or (text.startswith("data:") and _EMBEDDED.fullmatch(text)):
             return text
         if "PRIVATE KEY" in text:
             text = self._keyless(text)
@@ -202,10 +203,18 @@ class Redactor:
         return value
 
     def _member(self, name: str, part: Any) -> Any:
-        if isinstance(part, str) and part and not part.startswith("[redacted") and _NAMED.fullmatch(name):
-            self.counts["password"] += 1
-            return mark("password")
-        return self.value(part)
+        return self._secret(part) if _NAMED.fullmatch(name) else self.value(part)
+
+    def _secret(self, part: Any) -> Any:
+        """What stands under the name of a secret: each text and number in it goes."""
+        if isinstance(part, list):
+            return [self._secret(one) for one in part]
+        if isinstance(part, dict):
+            return {self.text(name): self._secret(one) for name, one in part.items()}
+        if part is None or isinstance(part, bool) or part == "" or str(part).startswith("[redacted"):
+            return part
+        self.counts["password"] += 1
+        return mark("password")
 
     def json(self, text: str) -> str:
         """JSON text, redacted so that it stays JSON; the very text where nothing was taken out, or it is none."""

@@ -6,6 +6,7 @@ whatever is wrong, what a person typed stays typed.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -86,8 +87,8 @@ def arguments(row: ApprovalRow, given: Typed) -> Any:
         raise Unprocessable(f"the edited arguments are not JSON: {error}; the approval is still pending") from None
 
 
-def edit(approvals: Approvals, row: ApprovalRow, card: Card, person: Person, given: Typed, checked: bool,
-         reason: str = "") -> Edit:  # fmt: skip
+async def edit(approvals: Approvals, row: ApprovalRow, card: Card, person: Person, given: Typed, checked: bool,
+               reason: str = "") -> Edit:  # fmt: skip
     """The page. ``checked``: what was typed is to be judged."""
     fields = fields_of(row.schema, row.arguments)
     modes = (FORM, TEXT) if fields is not None else (TEXT,)
@@ -103,9 +104,9 @@ def edit(approvals: Approvals, row: ApprovalRow, card: Card, person: Person, giv
             wrong = dict(filled(fields, given.by_place)[1]) if fields is not None and mode == FORM else {}
             faults = [] if wrong else [error.message]
         else:
-            changes = change_of(row, value)
+            changes = await asyncio.to_thread(change_of, row, value)
             places = {field.name: at for at, field in enumerate(fields or ())} if mode == FORM else {}
-            for where, message in approvals.faults(row.id, value, person):
+            for where, message in await approvals.faults(row.id, value, person):
                 at = places.get(where.split("/")[0])
                 if at is None:
                     faults.append(f"{where}: {message}" if where else message)

@@ -1,11 +1,16 @@
 """Owns how what models write, and bodies, are shown: markdown without HTML, code in colours. Must not trust any of it.
 
 Invariant: what comes out has no script, style, handler, form or frame, loads nothing by itself (an image is a link that
-says where it leads), and shows each character that could not be seen.
+says where it leads), and shows each character that could not be seen. However much a page has of it, it is laid out in
+a few seconds at most: what is beyond that is shown plain.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +21,8 @@ from agentstate.core.visible import visible
 
 MOST_MARKDOWN = 100_000  # characters that are laid out; what is longer is shown as plain text
 MOST_COLOURED = 200_000  # characters that are coloured
+# Of all texts of one page. Markdown of nothing but brackets takes 50 µs a character, and no thread runs meanwhile.
+_MOST_LAID_OUT, _MOST_COLOURED = 200_000, 1_000_000
 _TAGS = {
     "a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "span",
     "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
@@ -25,10 +32,33 @@ _CLASSES = {"a": {"ext"}, "span": {"host", "pic"}, "code": {"code"}}
 _REL = "noopener noreferrer nofollow"
 
 
+@dataclass(slots=True)
+class _Left:
+    """What may still be laid out and coloured on a page, in characters."""
+
+    markdown: int = _MOST_LAID_OUT
+    coloured: int = _MOST_COLOURED
+
+
+_left: ContextVar[_Left | None] = ContextVar("left", default=None)
+
+
+@contextmanager
+def one_page() -> Iterator[None]:
+    """All that is laid out meanwhile is on one page."""
+    before = _left.set(_Left())
+    try:
+        yield
+    finally:
+        _left.reset(before)
+
+
 def markdown(text: str) -> Markup:
     """A text of a model, laid out."""
-    if len(text) > MOST_MARKDOWN:
+    left = _left.get() or _Left()
+    if len(text) > min(MOST_MARKDOWN, left.markdown):
         return Markup('<pre class="plain">{}</pre>').format(visible(text))
+    left.markdown -= len(text)
     import nh3
 
     made = _parser().render(visible(text))
@@ -107,8 +137,10 @@ _code_block = _fence
 def coloured(text: str, language: str = "json") -> Markup:
     """A body, in colours by classes where it is not too long for that. ``language``: a name that Pygments knows."""
     shown = visible(text)
-    if len(shown) > MOST_COLOURED:
+    left = _left.get() or _Left()
+    if len(shown) > min(MOST_COLOURED, left.coloured):
         return escape(shown)
+    left.coloured -= len(shown)
     return Markup(_coloured(shown, language))  # noqa: S704 - the formatter escapes
 
 

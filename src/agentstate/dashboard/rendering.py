@@ -81,7 +81,8 @@ def environment() -> Environment:
 
 def render(template: str, **context: Any) -> str:
     """A page or a part of one."""
-    return environment().get_template(template).render(**context)
+    with markup.one_page():
+        return environment().get_template(template).render(**context)
 
 
 def _shown(value: Any) -> Any:

@@ -75,7 +75,7 @@ class Approvals:
         if decision is Decision.EDITED and row.kind is ApprovalKind.BUDGET:
             edited = budgets.raised(row, arguments)
         elif decision is Decision.EDITED:
-            edited = self._edited(row, arguments, person)
+            edited = await self._edited(row, arguments, person)
         elif row.kind is ApprovalKind.DOUBT and decision is Decision.REUSED:
             edited = json.dumps(arguments)  # a call in doubt ran, and this is its result
         elif arguments is not None:
@@ -93,10 +93,10 @@ class Approvals:
             raise Conflict(f"approval {row.id} has expired", detail={"state": row.state.value})
         return row
 
-    def _edited(self, row: ApprovalRow, arguments: Any, person: Person) -> str:
+    async def _edited(self, row: ApprovalRow, arguments: Any, person: Person) -> str:
         """The edited arguments as JSON text. Raises ``Unprocessable``, and ``Forbidden`` where they fall under a policy
         that asks for somebody else."""
-        text = checked(arguments, row.schema, row.tool, _PENDING)
+        text = await asyncio.to_thread(checked, arguments, row.schema, row.tool, _PENDING)
         session = self._parts.journal.read.session(row.session)
         assert session is not None
         call = ToolCall(row.choice, row.place, row.call_id, row.tool, text)
@@ -116,7 +116,7 @@ class Approvals:
                 )
         return text
 
-    def faults(self, key: str, arguments: Any, person: Person) -> list[Fault]:
+    async def faults(self, key: str, arguments: Any, person: Person) -> list[Fault]:
         """Why an edit to these arguments would not be taken from that person now; empty: it would be. Decides nothing.
 
         Raises ``NotFound``.
@@ -126,10 +126,11 @@ class Approvals:
             if row.kind is ApprovalKind.BUDGET:
                 budgets.raised(row, arguments)
                 return []
-            checked_by_schema = row.schema and isinstance(arguments, dict)
-            if checked_by_schema and (found := faults(row.schema, arguments, row.tool, _PENDING)):
-                return found
-            self._edited(row, arguments, person)
+            if row.schema and isinstance(arguments, dict):
+                found = await asyncio.to_thread(faults, row.schema, arguments, row.tool, _PENDING)
+                if found:
+                    return found
+            await self._edited(row, arguments, person)
         except (Unprocessable, Forbidden) as error:
             return [Fault("", error.message)]
         return []

@@ -8,13 +8,12 @@ understood lets nothing pass.
 from __future__ import annotations
 
 import json
-from itertools import islice
 from typing import Any, NamedTuple
 
+from agentstate.engine.schema_check import CannotTell, misfits
 from agentstate.errors import Unprocessable
 
 MOST_FAULTS = 20
-_MOST_TOLD = 300  # characters of one fault
 
 
 class Fault(NamedTuple):
@@ -26,7 +25,7 @@ class Fault(NamedTuple):
 
 def checked(arguments: Any, schema: str, tool: str, after: str) -> str:
     """The arguments as JSON text. ``schema``: JSON text, empty: the tool has none; ``after``: what the person is told
-    of how things stand now. Raises ``Unprocessable``."""
+    of how things stand now. For a thread: it may take seconds. Raises ``Unprocessable``."""
     if not isinstance(arguments, dict):
         raise Unprocessable(f"arguments must be a JSON object: all of the call's arguments, edited; {after}")
     try:
@@ -46,21 +45,12 @@ def checked(arguments: Any, schema: str, tool: str, after: str) -> str:
 
 def faults(schema: str, arguments: Any, tool: str, after: str, most: int = MOST_FAULTS) -> list[Fault]:
     """Why arguments do not fit a schema (JSON text), ``most`` reasons at most; empty: they do. ``after``: as above.
-    Raises ``Unprocessable`` where that cannot be told."""
-    import jsonschema
-    import referencing
-    import referencing.exceptions
-
+    For a thread. Raises ``Unprocessable`` where that cannot be told."""
     try:
-        described = json.loads(schema)
-        kind = jsonschema.validators.validator_for(described, default=jsonschema.Draft202012Validator)
-        # With a registry of its own it fetches nothing: a schema comes from an agent, and may name any address.
-        checker = kind(described, registry=referencing.Registry())
-        found = list(islice(checker.iter_errors(arguments), most))
-    except (jsonschema.exceptions.SchemaError, referencing.exceptions.Unresolvable, RecursionError, TypeError,
-            AttributeError, ValueError) as error:  # fmt: skip
+        found = misfits(schema, arguments, most)
+    except CannotTell as error:
         raise Unprocessable(
-            f"the schema of tool {tool} cannot be understood ({type(error).__name__}), so an edit cannot be checked; "
+            f"the schema of tool {tool} cannot be understood ({error}), so an edit cannot be checked; "
             f"leave the call as it is; {after}"
         ) from error
-    return [Fault("/".join(str(part) for part in one.absolute_path), one.message[:_MOST_TOLD]) for one in found]
+    return [Fault(where, why) for where, why in found]

@@ -7,6 +7,7 @@ this person decide; no step that an edit makes untrue is taken for one that stay
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -157,7 +158,7 @@ def _present(read: Reader, shown: Shown, step: int, number: int) -> _Present:
     return _Present(dialect, call, body, verdict.calls)
 
 
-def edited(
+async def edited(
     parts: Parts, session: SessionRow, shown: Shown, step: int, actor: Person, text: str | None,
     arguments: Mapping[Any, Any],
 ) -> New:  # fmt: skip
@@ -168,7 +169,7 @@ def edited(
     changes: dict[tuple[int, int], ToolCall] = {}
     for key, value in arguments.items():
         was = _named(present.calls, key)
-        spelled = checked(value, schemas.get(was.name, ""), was.name, _UNCHANGED)
+        spelled = await asyncio.to_thread(checked, value, schemas.get(was.name, ""), was.name, _UNCHANGED)
         if policy.call_digest(was.name, spelled) == digest_of(was):
             continue
         now = ToolCall(was.choice, was.index, was.call_id, was.name, spelled, was.also)

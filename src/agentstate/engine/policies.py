@@ -11,10 +11,13 @@ from functools import cached_property
 from typing import Any
 
 from agentstate.core import policy
+from agentstate.core.approval import Person, Role, reaches
 from agentstate.core.model import Action, OnReject, ToolCall
 from agentstate.core.policy import ConditionFault, Place, Rule, Ruling
-from agentstate.errors import SettingsError
+from agentstate.errors import Forbidden, SettingsError
 from agentstate.settings import PolicySettings
+
+_DEEPEST = 500
 
 
 class Policies:
@@ -53,6 +56,8 @@ class Policies:
         return found
 
     def _holds(self, condition: str, tool: str, arguments: dict[str, Any], place: Place) -> bool:
+        if _is_deep(arguments):
+            raise ConditionFault(f"the arguments are nested more than {_DEEPEST} levels deep")
         values = {"tool": tool, "args": arguments, "session": place.session, "labels": list(place.labels)}
         try:
             result = self._conditions[condition].execute(values)
@@ -61,6 +66,28 @@ class Policies:
         if not isinstance(result, bool):
             raise ConditionFault(f"it gives {type(result).__name__}, neither true nor false")
         return result
+
+
+def check_tried(tried: Sequence[PolicySettings], in_force: Sequence[PolicySettings], person: Person) -> None:
+    """Before a person's policies are tried: a condition can ask for work without end, and nothing else runs meanwhile,
+    so those that are not in force are for admins, who could set them. Raises ``Forbidden``."""
+    if not reaches(person.role, Role.ADMIN) and {one.when for one in tried} - {one.when for one in in_force} - {""}:
+        raise Forbidden(
+            f"{person.name} is a {person.role}; a condition (when) that is not in force can be tried by admins only"
+        )
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether it is nested deeper than the library's own stack is sure to hold: beyond that the process would end."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            part for one in level if isinstance(one, dict | list)
+            for part in (one.values() if isinstance(one, dict) else one)
+        ]  # fmt: skip
+        if not level:
+            return False
+    return True
 
 
 def _sentence(error: Exception) -> str:

@@ -36,6 +36,8 @@ def checked_id(value: str, what: str = "session id") -> str:
         raise BadRequest(f"the {what} has {len(value)} characters; give {MOST_ID} at most")
     if _CONTROL.search(value):
         raise BadRequest(f"the {what} has control characters; use letters, digits and punctuation")
+    if value in (".", ".."):  # browsers and HTTP clients take it out of an address, and nobody could pause that session
+        raise BadRequest(f"the {what} is {value!r}, which no address can name; use letters and digits")
     return value
 
 

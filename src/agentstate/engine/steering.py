@@ -255,7 +255,7 @@ class Steering:
         session = found(read, key)
         shown = read.shown(session)
         at = editing.step_of(read, session, shown, step)
-        new = editing.edited(self._parts, session, shown, at, actor, text, arguments or {})
+        new = await editing.edited(self._parts, session, shown, at, actor, text, arguments or {})
         left, standing, calls = await self._in_thread(lambda looking: looking._behind(shown, at, step))
         withdrawn = [row for row in read.asked_about(one for one, _ in left) if row.state is ApprovalState.PENDING]
         revision = NewRevision(

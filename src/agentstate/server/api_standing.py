@@ -16,7 +16,7 @@ from agentstate.core.model import Action, BreakerState
 from agentstate.engine import standing
 from agentstate.engine.about import plain
 from agentstate.engine.core import Parts
-from agentstate.engine.policies import Policies
+from agentstate.engine.policies import Policies, check_tried
 from agentstate.engine.rehearsal import LAST, Rehearsal, Seen, rehearsed_last
 from agentstate.engine.standing import Offer, Providers, ProviderState, RouteState
 from agentstate.errors import BadRequest, SettingsError, Unprocessable
@@ -46,6 +46,7 @@ def routes(parts: Parts, guard: Guard) -> list[Route]:
         if last is None or not is_small(last):
             raise BadRequest('send {"last": 1000}, and "policies": […] to try others than those in force')
         tried = parts.settings.policies if given is None else _policies(given)
+        check_tried(tried, parts.settings.policies, person_of(request))
         try:
             rules = Policies(tried)
         except SettingsError as error:

@@ -116,7 +116,7 @@ class ApprovalPages:
     ) -> Shown:  # fmt: skip
         row = self._approvals.find(path_value(request, "id"))
         shown = await self._pages.reading(lambda reader: card(self._parts, reader, row, visit.person))
-        page = approval_edit.edit(
+        page = await approval_edit.edit(
             self._approvals, row, shown, visit.person, approval_edit.typed(given), checked, given.get("reason", "")
         )
         if error is not None and page.valid:

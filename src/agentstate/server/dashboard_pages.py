@@ -24,7 +24,7 @@ from agentstate.dashboard.frame import DENSITIES, ROOT, THEMES, Crumb, Frame, Lo
 from agentstate.dashboard.rendering import assets_path, render
 from agentstate.engine.core import Parts
 from agentstate.engine.overview import Overview
-from agentstate.errors import AgentStateError, BadRequest, Forbidden, Unauthorized
+from agentstate.errors import AgentStateError, BadRequest, Forbidden, NotFound, Unauthorized
 from agentstate.server.auth import same
 from agentstate.server.logins import LOGIN, Logins, Visit, set_cookie
 from agentstate.server.routing import Guard, error_answer, json_answer, raw_body
@@ -96,8 +96,12 @@ Act = Callable[[Request, Visit, Form], Awaitable[Done | Shown]]
 
 
 def path_value(request: Request, name: str) -> str:
-    """A part of the address as it was before it was encoded: an id may hold any character, slashes too."""
-    return unquote(request.path_params[name], errors="surrogatepass")
+    """A part of the address as it was before it was encoded: an id may hold any character, slashes too. Raises
+    ``NotFound`` for what is no text."""
+    try:
+        return unquote(request.path_params[name], errors="strict")
+    except UnicodeDecodeError:
+        raise NotFound("there is no such page: a name in its address is not UTF-8") from None
 
 
 class Pages:

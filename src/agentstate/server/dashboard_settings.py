@@ -18,7 +18,7 @@ from agentstate.dashboard import settings_page
 from agentstate.dashboard.frame import ROOT, Crumb
 from agentstate.dashboard.settings_page import PersonDialog, TrialFigures
 from agentstate.engine.approvers import Approvers
-from agentstate.engine.policies import Policies
+from agentstate.engine.policies import Policies, check_tried
 from agentstate.engine.rehearsal import LAST, judged, last_proposals
 from agentstate.errors import BadRequest, NotFound, SettingsError
 from agentstate.server.dashboard_pages import HEADERS, Done, Form, Pages, Shown, path_value
@@ -77,7 +77,9 @@ class _Settings:
     async def try_policies(self, request: Request, visit: Visit, form: Form) -> Shown:
         text = form.get("policies").replace("\r\n", "\n")
         try:
-            tried = Policies(policies_of(text))
+            asked = policies_of(text)
+            check_tried(asked, self._given, visit.person)
+            tried = Policies(asked)
         except SettingsError as error:
             raise BadRequest(error.message) from error
 

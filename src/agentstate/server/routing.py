@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -111,6 +112,12 @@ async def body_of(request: Request) -> dict[str, Any]:
         value = json.loads(raw)
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON") from None
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadRequest("the body has half a character (a surrogate without its other half)") from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deep") from None
     if not isinstance(value, dict):
         raise BadRequest("the body must be a JSON object")
     return value
@@ -171,7 +178,24 @@ def page(request: Request, views: list[dict[str, Any]], limit: int, cursor: str)
 
 
 def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(value), status, headers, "application/json")
+    return Response(encoded(value), status, headers, "application/json")
+
+
+def encoded(value: Any) -> bytes:
+    """As JSON. What a model wrote may have halves of characters (``\\ud800``), which UTF-8 has none of: escaped, they
+    are what they were. A number that is none is ``null``."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(_finite(msgspec.to_builtins(value)), separators=(",", ":")).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def error_answer(error: AgentStateError) -> Response:

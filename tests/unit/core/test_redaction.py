@@ -148,6 +148,25 @@ def test_a_large_text_that_was_made_to_be_slow_is_not(text: str) -> None:
     assert time.perf_counter() - start < 40  # a pattern that looks back takes hours
 
 
+def test_all_that_stands_under_the_name_of_a_secret_goes_whatever_its_form() -> None:
+    said = {
+        "password": ["horse", {"old": "battery", "n": 1234, "set": True}],
+        "token": 12345678,
+        "api_key": {"v": "x7"},
+    }
+    told = json.dumps(Redactor().value(said))
+    assert [secret for secret in ("horse", "battery", "1234", "x7") if secret in told] == []
+    assert Redactor().value({"token": None, "password": ""}) == {"token": None, "password": ""}
+
+
+def test_only_what_is_embedded_is_left_as_it_is() -> None:
+    key = "sk-" + "a1b2c3d4e5f6g7h8i9"
+    picture = "data:image/png;base64," + "Ab0+" * 100
+    assert Redactor().text(picture) == picture
+    for text in (f"data: the key is {key}", f'data: {{"key": "{key}"}}', f"data:text/plain;base64,AAAA {key}"):
+        assert key not in Redactor().text(text)
+
+
 def test_numbers_are_judged_by_their_check_digits() -> None:
     assert is_card("4111-1111-1111-1111") and not is_card("4111-1111-1111-1112") and not is_card("0000000000000000")
     assert is_iban("DE89370400440532013000") and not is_iban("DE88370400440532013000")

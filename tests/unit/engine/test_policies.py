@@ -51,6 +51,12 @@ def test_condition_that_is_neither_true_nor_false_holds_the_call() -> None:
     assert "neither true nor false" in found.ruling(ToolCall(0, 0, "c", "charge", '{"amount": 1}'), Place("s")).why
 
 
+def test_arguments_that_are_nested_very_deep_are_held_unread() -> None:
+    found = policies({"tools": ["*"], "action": "allow", "when": "size(args.x) > 0"})
+    deep = '{"x": ' + "[" * 600 + "]" * 600 + "}"
+    assert ruled(found, "a", '{"x": [[[]]]}') is Action.ALLOW and ruled(found, "a", deep) is Action.HOLD
+
+
 def test_condition_that_is_no_cel_is_refused_at_the_start_and_named() -> None:
     with pytest.raises(SettingsError, match=r"\[\[policies\]\] 2: when = 'args\.\('"):
         policies({"tools": ["a"]}, {"tools": ["b"], "when": "args.("})
