@@ -214,6 +214,18 @@ def test_nobody_listens_without_a_persons_token(tmp_path: Path, upstream: Upstre
         assert statuses == [403, 401, 200]
 
 
+@pytest.mark.parametrize("verb", ["disable", "rotate"])
+def test_a_feed_ends_once_its_listener_is_disabled_or_has_another_token(proxy: Proxy, verb: str) -> None:
+    token = proxy.control.post("/api/approvers", {"name": "vera", "role": "viewer"})["token"]
+    with Feed(proxy, token=token) as feed:
+        proxy.client.ask("before", "hi")
+        feed.until("step.ended", session="before")
+        proxy.control.post(f"/api/approvers/vera/{verb}", {})
+        proxy.client.ask("after", "hi")
+        assert feed.end()
+        assert not [event for event in feed.events if event.get("session") == "after"]
+
+
 def test_a_stop_of_the_proxy_ends_the_feed_at_once(proxy: Proxy) -> None:
     with Feed(proxy) as feed, Feed(proxy, "?session=s") as other:
         began = time.monotonic()

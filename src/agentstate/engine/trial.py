@@ -15,7 +15,6 @@ from typing import NamedTuple
 from agentstate import clock
 from agentstate.core import fingerprint
 from agentstate.core.approval import Person
-from agentstate.core.dataset import TRIAL_LABEL
 from agentstate.core.model import Call, SessionStatus, Shape, State, Verdict
 from agentstate.core.routing import candidate_of
 from agentstate.core.runs import Evidence
@@ -165,6 +164,8 @@ class Trials:
         )  # fmt: skip
 
     async def _own_session(self, session: SessionRow, row: StepRow, actor: Person) -> SessionRow:
+        from agentstate.core.dataset import TRIAL_LABEL  # a start of the server does not wait for it
+
         suffix = f"/{TRIAL_LABEL}-{row.number}"
         own = await self._parts.journal.open_session(session.key[: MOST_ID - len(suffix)] + suffix)
         await self._parts.journal.set_labels(

@@ -39,7 +39,7 @@ def server_of(name: str, settings: McpSettings) -> Server:
     """Raises ``SettingsError``."""
     url = urlsplit(settings.url)
     if url.scheme not in ("http", "https") or not url.hostname or url.fragment:
-        raise SettingsError(f"mcp.{name}.url must look like https://host/mcp, not {settings.url!r}")
+        raise SettingsError(f"mcp.{name}.url must look like https://host/mcp, less what follows #")
     added = []
     for pair in settings.headers_env:
         header, found, variable = pair.partition("=")

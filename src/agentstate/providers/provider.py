@@ -72,7 +72,7 @@ def from_settings(name: str, settings: ProviderSettings) -> Provider:
     """Raises ``SettingsError`` for a URL that is none."""
     url = urlsplit(settings.url.rstrip("/"))
     if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
-        raise SettingsError(f"providers.{name}.url must look like https://host/v1, not {settings.url!r}")
+        raise SettingsError(f"providers.{name}.url must look like https://host/v1, less what follows ? or #")
     base = f"{url.scheme}://{url.netloc}"
     path = url.path
     dialects = tuple(settings.dialects)

@@ -1,7 +1,7 @@
 """Owns the feed of changes as server-sent events. Must not decide what is told.
 
-Invariant: nobody listens but a person; a stream ends at once when the proxy stops, and a listener who does not take
-what is sent is let go of instead of being waited for.
+Invariant: nobody listens but a person, and none of them once they are disabled or have another token; a stream ends at
+once when the proxy stops, and a listener who does not take what is sent is let go of instead of being waited for.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from agentstate.core.approval import Person
 from agentstate.engine.core import Parts
 from agentstate.engine.events import Event, Listener, Missed
 from agentstate.errors import ShuttingDown, TooManyRequests
-from agentstate.server.routing import Guard, flag
+from agentstate.server.routing import Guard, flag, person_of
+from agentstate.store.people_rows import ApproverRow
 
 HEARTBEAT_S = 15.0
 SLOW_S = 20.0  # how long one piece may take on its way to a listener
@@ -43,17 +45,19 @@ def routes(parts: Parts, guard: Guard) -> list[Route]:
         if request.method == "HEAD":
             return Response(headers={"cache-control": "no-store"}, media_type="text/event-stream")
         follow = flag(request, "follow", True)
-        return _Stream(parts, listener, follow, request.scope.get("agentstate.cycle"))
+        return _Stream(parts, listener, follow, request.scope.get("agentstate.cycle"), person_of(request))
 
     return [Route("/api/events", guard(listen), methods=["GET"])]
 
 
 class _Stream(StreamingResponse):
-    def __init__(self, parts: Parts, listener: Listener, follow: bool, cycle: Any) -> None:
+    def __init__(self, parts: Parts, listener: Listener, follow: bool, cycle: Any, person: Person) -> None:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         super().__init__(self._told(listener, follow), 200, headers, "text/event-stream")
         self._parts = parts
         self._cycle = cycle
+        self._person = person
+        self._known = self._standing_of()
 
     async def stream_response(self, send: Any) -> None:
         async def patiently(message: Any) -> None:
@@ -73,7 +77,7 @@ class _Stream(StreamingResponse):
         event."""
         yield b"retry: %d\nid: %s\n\n" % (RETRY_MS, listener.id.encode())
         with listener:
-            while not self._parts.closing and (follow or not listener.at_end):
+            while self._known == self._standing_of() and not self._parts.closing and (follow or not listener.at_end):
                 try:
                     async with self._standing(HEARTBEAT_S):
                         events = await listener.next()
@@ -83,7 +87,12 @@ class _Stream(StreamingResponse):
                     yield written(self._parts.events.resync())
                     return
                 else:
-                    yield b"".join(map(written, events))
+                    if self._known == self._standing_of():
+                        yield b"".join(map(written, events))
+
+    def _standing_of(self) -> ApproverRow | None:
+        """What is known of who listens; they are shown nothing more once that is something else."""
+        return self._parts.journal.read.approver(self._person.name)
 
     @contextlib.asynccontextmanager
     async def _standing(self, seconds: float) -> AsyncIterator[None]:

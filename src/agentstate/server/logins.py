@@ -49,9 +49,12 @@ class Logins:
     def link(self, name: str, lasts_s: float = LINK_S) -> str:
         """A path that logs that person in, once."""
         now = clock.monotonic()
-        self._links = {key: one for key, one in self._links.items() if one[1] > now}
-        while len(self._links) >= _MOST_LINKS:
-            del self._links[next(iter(self._links))]
+        kept = list(self._links.items())  # a thread may take one meanwhile: what is taken must not come back
+        over = sum(until > now for _, (_, until) in kept) - _MOST_LINKS + 1
+        for key, (_, until) in kept:
+            if until <= now or over > 0:
+                over -= until > now
+                self._links.pop(key, None)
         token = clock.token()
         self._links[approvers.digest(token)] = (name, now + lasts_s)
         return f"{LOGIN}?token={token}"

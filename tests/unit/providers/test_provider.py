@@ -49,6 +49,12 @@ def test_address_that_is_none_is_refused(url: str) -> None:
         provider(url)
 
 
+def test_what_is_said_of_an_address_tells_nothing_of_it() -> None:
+    with pytest.raises(SettingsError) as told:
+        provider("http://user:hunter2@host/v1?key=s3cret")
+    assert "hunter2" not in told.value.message and "s3cret" not in told.value.message
+
+
 @pytest.mark.parametrize(
     ("dialects", "header"),
     [(["openai"], "authorization"), (["anthropic"], "x-api-key"), (["gemini"], "x-goog-api-key"),
