@@ -42,8 +42,7 @@ export async function open(url) {
   dialog.showModal();
 }
 
-async function send(form, submitter, dialog) {
-  const body = new URLSearchParams(new FormData(form, submitter));
+async function send(form, submitter, dialog, body) {
   const method = form.method.toUpperCase();
   const url = new URL(submitter?.getAttribute("formaction") || form.getAttribute("action") || dialog.dataset.url, location.href);
   if (method === "GET") url.search = body.toString();
@@ -82,6 +81,7 @@ document.addEventListener("submit", (event) => {
   if (!dialog || event.target.method === "dialog") return;
   event.preventDefault();
   const button = event.submitter;
+  const body = new URLSearchParams(new FormData(event.target, button)); // a disabled button would not be in it
   if (button) button.disabled = true;
-  send(event.target, button, dialog).finally(() => { if (button) button.disabled = false; });
+  send(event.target, button, dialog, body).finally(() => { if (button) button.disabled = false; });
 });
