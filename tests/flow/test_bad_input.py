@@ -86,6 +86,13 @@ def test_malformed_json_is_refused_and_never_sent(
     assert client.ask(session, "hi").step == 0, "the refused request took a step"
 
 
+def test_a_model_with_half_a_character_in_its_name_is_refused(upstream: Upstream, client: Client, session: str) -> None:
+    for name, status in ((rb"gpt-\ud800", 400), (rb"gpt-\u00e9", 200)):
+        body = b'{"model": "%s", "messages": [{"role": "user", "content": "hi"}]}' % name
+        assert client.send("POST", chat_path(session), chat_headers(), body).status == status
+    assert upstream.calls == 1
+
+
 def test_without_a_session_the_provider_judges_the_body(upstream: Upstream, client: Client) -> None:
     upstream.script = lambda seen: plain(b'{"error": {"message": "as the provider says it"}}', 400)
     answer = client.send("POST", "/v1/chat/completions", chat_headers(), BAD_JSON["cut"])

@@ -275,3 +275,12 @@ def test_a_trial_is_no_example_to_train_on_unless_it_is_asked_for(proxy: Proxy) 
     assert (told["lines"], told["left_out"]) == (1, {"step tried with another model, which no agent was given": 1})
     assert proxy.control.get("/api/export/report?session=s%2Ftry-0")["lines"] == 1
     assert proxy.control.get("/api/export/report?label=try")["lines"] == 1
+
+
+def test_a_trial_stays_out_of_a_session_that_an_agent_has_under_the_name_of_trials(proxy: Proxy) -> None:
+    asked(proxy)
+    mine = {"x-agent-session-id": "s/try-0"}
+    assert proxy.client.ask(None, "mine", headers=mine, model="gpt-4o").status == 200
+    assert attempt(proxy, "other/gpt-better")["trial"]["session"] == "s/try-0-2"
+    assert attempt(proxy, "other/gpt-better")["trial"]["session"] == "s/try-0-2"
+    assert len(proxy.control.session("s/try-0")["steps"]) == 1

@@ -299,6 +299,14 @@ def check_content_type(value: str) -> None:
         raise BadRequest(f"content-type is {kind!r}; send application/json")
 
 
+def check_model(name: str) -> None:
+    """A model has a name that can be written down. Raises ``BadRequest`` for half a character, which has no bytes."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise BadRequest("the model's name has half a character (a surrogate without its other half)") from None
+
+
 def openai_error(error: AgentStateError) -> bytes:
     """The error object that OpenAI clients understand."""
     fields: dict[str, Any] = {"message": error.message, "type": error.kind, "param": None, "code": error.code}

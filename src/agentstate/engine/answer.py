@@ -24,7 +24,7 @@ from agentstate.core.model import (
 )
 from agentstate.core.replay import Ask, Execute, Follow, Miss, Replay
 from agentstate.dialects import registry, stream_usage
-from agentstate.dialects.base import Dialect, check_content_type
+from agentstate.dialects.base import Dialect, check_content_type, check_model
 from agentstate.engine import given, invocations, revised, waiting
 from agentstate.engine.asked import Asked
 from agentstate.engine.core import Parts
@@ -61,6 +61,8 @@ class Answering:
         content_type = next((value for name, value in request.headers if name.lower() == "content-type"), "")
         check_content_type(content_type)
         call = dialect.parse(request.method, request.normal, request.body, request.query)
+        if not call.model.isascii():
+            check_model(call.model)
         asked_print = fingerprint.of(call)
         session = self.parts.journal.facts.session(request.session)
         if session is None:

@@ -30,7 +30,7 @@ from agentstate.engine.headers import packed_headers
 from agentstate.engine.looks import whole_of
 from agentstate.engine.secrets import secrets_of
 from agentstate.engine.sessions import MOST_ID, found
-from agentstate.errors import AgentStateError, BadRequest, NotFound, ShuttingDown, Unprocessable
+from agentstate.errors import AgentStateError, BadRequest, Conflict, NotFound, ShuttingDown, Unprocessable
 from agentstate.providers.client import Headers, Question
 from agentstate.store.rows import Begun, Ending, NewRunRow, NewStep, SessionRow, StepRow
 
@@ -166,12 +166,19 @@ class Trials:
     async def _own_session(self, session: SessionRow, row: StepRow, actor: Person) -> SessionRow:
         from agentstate.core.dataset import TRIAL_LABEL  # a start of the server does not wait for it
 
-        suffix = f"/{TRIAL_LABEL}-{row.number}"
-        own = await self._parts.journal.open_session(session.key[: MOST_ID - len(suffix)] + suffix)
-        await self._parts.journal.set_labels(
-            own, [TRIAL_LABEL], [], actor.name
-        )  # and so the audit log says who tried it
-        return own
+        read = self._parts.journal.read
+        for more in ("", *(f"-{at}" for at in range(2, 100))):
+            suffix = f"/{TRIAL_LABEL}-{row.number}{more}"
+            key = session.key[: MOST_ID - len(suffix)] + suffix
+            known = read.session(key)
+            if known is None or TRIAL_LABEL in read.labels(known.id):  # else it is an agent's own
+                own = known or await self._parts.journal.open_session(key)
+                # And so the audit log says who tried it.
+                await self._parts.journal.set_labels(own, [TRIAL_LABEL], [], actor.name)
+                return own
+        raise Conflict(
+            f"agents have taken the names of sessions for trials of step {row.number}; fork it, and try there"
+        )
 
     async def _asked(self, own: SessionRow, begun: Begun, prepared: _Prepared) -> tuple[Ending, str, tuple[str, ...]]:
         """One attempt, whatever comes of it: (its end, why there is no answer, what was lost)."""
