@@ -35,7 +35,10 @@ RECORDED = (
 )  # fmt: skip
 ALL = (*NAMES, *RECORDED)
 # They are about the proxy and no client; what they show is tried where the thing itself is tested.
-OF_THE_PROXY = ("alerts.md", "approvals.md", "costs.md", "fallback.md", "gate.md", "operations.md", "tools.md")
+OF_THE_PROXY = (
+    "alerts.md", "approvals.md", "comparing.md", "costs.md", "datasets.md", "fallback.md", "gate.md", "operations.md",
+    "pausing.md", "retention.md", "steering.md", "tools.md",
+)  # fmt: skip
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)  # within a list too
 ADDRESS = "http://localhost:8080"
