@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,10 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentstate.core.visible import visible
-from agentstate.engine.policies import Policies
-from agentstate.engine.rehearsal import Met, rehearsed
 from agentstate.settings import load, store_path
-from agentstate.store.reader import Reader
+
+if TYPE_CHECKING:
+    from agentstate.engine.rehearsal import Met
 
 policy = typer.Typer(no_args_is_help=True, help="Policies on tool calls.")
 
@@ -36,6 +36,11 @@ def test(
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
     """Show what the calls of a recorded session would meet under the policies of the settings."""
+    # No other command waits for what this one needs.
+    from agentstate.engine.policies import Policies
+    from agentstate.engine.rehearsal import rehearsed
+    from agentstate.store.reader import Reader
+
     settings = load(config, {"store": {"url": db}} if db is not None else None)
     policies = Policies(settings.policies)
     reader = Reader(store_path(settings), settings.store.busy_s)
