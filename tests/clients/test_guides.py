@@ -159,7 +159,10 @@ def test_a_recorded_guide_says_so_with_the_release_and_its_snippets_can_be_read(
 
 
 @pytest.mark.parametrize("name", OF_THE_PROXY)
-def test_the_settings_of_a_guide_are_taken_and_its_python_can_be_read(name: str, tmp_path: Path) -> None:
+def test_the_settings_of_a_guide_are_taken_its_python_can_be_read_and_its_commands_exist(
+    name: str, tmp_path: Path
+) -> None:
+    commands = set(re.findall(r"^## (\S+)", (GUIDES / "../reference/cli.md").read_text(), re.MULTILINE))
     found = [(kind, textwrap.dedent(snippet)) for kind, snippet in INDENTED.findall((GUIDES / name).read_text())]
     file = tmp_path / "agentstate.toml"
     for kind, snippet in found:
@@ -168,7 +171,10 @@ def test_the_settings_of_a_guide_are_taken_and_its_python_can_be_read(name: str,
             settings.load(file, environ={})
         elif kind == "python":
             compile(snippet, name, "exec")
-    assert {"toml", "python"} & {kind for kind, _ in found}
+        elif kind == "console":
+            for command in re.findall(r"^\$ agentstate ([a-z]\S*)", snippet, re.MULTILINE):
+                assert command in commands, f"{name} names the command {command!r}"
+    assert {"toml", "python", "console"} & {kind for kind, _ in found}
 
 
 def test_links_between_guides_lead_somewhere() -> None:
