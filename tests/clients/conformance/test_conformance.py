@@ -100,6 +100,10 @@ DISTURBANCES = (
 )
 
 
+# With the usage of streams asked for, providers put `"usage": null` into each of their chunks.
+FILE = "policies = []\n[providers.openai]\nusage_in_streams = false\n"
+
+
 class Bench:
     """A mock and a proxy before it, and the tool to hold against either."""
 
@@ -151,7 +155,7 @@ def _bench(kind: type[Mock], why: str, folder: Path) -> Iterator[Bench]:
         pytest.skip(why)
     with (
         kind(folder / "mock") as mock,
-        Proxy(folder / "proxy", environment=mock.providers, file="policies = []\n") as proxy,
+        Proxy(folder / "proxy", environment=mock.providers, file=FILE) as proxy,
     ):
         yield Bench(mock, proxy)
         assert "Traceback" not in proxy.log
@@ -264,7 +268,7 @@ def test_reports_on_those_who_speak_the_chat_format_their_own_way_are_the_same(
     provider = llmock.mock.root + KIN[kin]
     direct = llmock.report({suite: provider})
     asked = llmock.mock.asked()
-    with Proxy(tmp_path / "data", environment={"AGENTSTATE_OPENAI_URL": provider}, file="policies = []\n") as proxy:
+    with Proxy(tmp_path / "data", environment={"AGENTSTATE_OPENAI_URL": provider}, file=FILE) as proxy:
         for address in ("/v1", "/s/one/v1"):
             llmock.mock.begin(())
             _assert_same(direct, llmock.report({suite: proxy.url + address}))
