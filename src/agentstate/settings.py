@@ -65,7 +65,8 @@ class ProviderSettings(_Section):
         0, ge=0, description="Most calls at it at a time; others wait, each session in its turn. 0: any number."
     )
     usage_in_streams: bool = Field(
-        True, description="Ask for the usage of chat streams whose agents do not; what agents are given stays the same."
+        True,
+        description="Ask for the usage of chat streams whose agents do not; its chunk is taken out again.",
     )
 
 

@@ -3,8 +3,6 @@ opens: no attempt is lost or counted twice, and nothing is sent that the journal
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ from tests.crash.test_alert_writes import TAKEN
 from tests.support import chat
 from tests.support.crashing_server import command
 from tests.support.proxy import CLI, Proxy
-from tests.support.upstream import BOUND_S, Upstream, plain
+from tests.support.upstream import Upstream, plain
+from tests.support.waiting import until
 
 OF_ATTEMPTS = ("end_attempt", "next_attempt", "set_breaker")
 WHEN = ("before", "inside", "after")
@@ -82,16 +81,6 @@ def test_proxy_killed_between_two_attempts_keeps_how_the_first_one_ended(tmp_pat
         assert (answer.status, answer.step, upstream.calls) == (200, 0, 2)
         assert proxy.stop() == 0
         proxy.doctor()
-
-
-def until(there: Callable[[], bool]) -> None:
-    """Wait, bounded, for a condition."""
-    tick = threading.Event()
-    for _ in range(int(BOUND_S / 0.01)):
-        if there():
-            return
-        tick.wait(0.01)
-    raise AssertionError("it did not come about")
 
 
 @pytest.mark.parametrize("when", WHEN)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from tests.support.crashing_server import command
 from tests.support.proxy import CLI, Proxy
 from tests.support.upstream import Upstream
+from tests.support.waiting import until
 
 OF_PRUNING = (
     "pin",
@@ -35,13 +34,6 @@ COUNT = {"drop_steps": 2, "sweep_nodes": 2, "sweep_blobs": 2}
 # Those that delete are also killed at when all is done but the commit.
 _INSIDE = ("doom_session", "drop_steps", "forget_session", "drop_superseded", "sweep_nodes", "sweep_blobs")
 CASES = [(name, when) for name in OF_PRUNING for when in ("before", "after")] + [(name, "inside") for name in _INSIDE]
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def left(proxy: Proxy) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -33,17 +32,7 @@ ENDLESS_REFERENCES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with Upstream(mailing.mailing) as running:
-        yield running
-
-
-@pytest.fixture
-def proxy(tmp_path: Path, upstream: Upstream) -> Iterator[Proxy]:
-    with Proxy(tmp_path, upstream.url) as running:
-        yield running
-        assert "Traceback" not in running.log
+upstream, proxy = mailing.upstream, mailing.proxy
 
 
 @pytest.fixture

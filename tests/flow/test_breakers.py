@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,8 @@ from tests.support import chat
 from tests.support.client import Answer
 from tests.support.people import Asking
 from tests.support.proxy import Proxy
-from tests.support.upstream import BOUND_S, Gate, Reply, Seen, Upstream, plain, stream
+from tests.support.upstream import Gate, Reply, Seen, Upstream, plain, stream
+from tests.support.waiting import until
 
 DOWN = plain(b'{"error":{"message":"down"}}', 503)
 FILE = """
@@ -41,14 +40,6 @@ def ask(proxy: Proxy, text: str, model: str = "routed", session: str = "s") -> A
 
 def breakers(proxy: Proxy) -> dict[str, str]:
     return {row["model"]: row["state"] for row in proxy.control.get("/api/stats")["breakers"]}
-
-
-def until(there: Callable[[], bool]) -> None:
-    """Wait, bounded, for a condition."""
-    deadline = time.monotonic() + BOUND_S
-    while not there():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)
 
 
 def told(other: Upstream) -> list[Seen]:

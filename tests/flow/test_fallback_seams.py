@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from tests.support import chat
 from tests.support.client import Answer
 from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
-from tests.support.upstream import BOUND_S, Fin, Gate, Reply, Seen, Upstream, plain, stream
+from tests.support.upstream import Fin, Gate, Reply, Seen, Upstream, plain, stream
+from tests.support.waiting import until
 
 FILE = """
 policies = []
@@ -251,14 +252,6 @@ def test_a_stream_without_a_session_that_breaks_off_counts_against_its_model(
                 connection.read_head()
                 assert connection.read_body()[1] is False
         until(lambda: [row["state"] for row in proxy.control.get("/api/stats")["breakers"]] == ["open"])
-
-
-def until(there: Callable[[], bool]) -> None:
-    """Wait, bounded, for a condition."""
-    deadline = time.monotonic() + BOUND_S
-    while not there():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)
 
 
 # --- what people do between two attempts ---

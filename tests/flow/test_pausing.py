@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.support.mailing import TO_BOB, calls_of
 from tests.support.people import Asking, Person, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Gate, Reply, Upstream, model, plain, stream
+from tests.support.waiting import until
 
 IMPATIENT = {"x-stainless-read-timeout": "0.9"}
 BOUND_S = 20.0
@@ -48,13 +48,6 @@ def ask(proxy: Proxy, session: str, text: str, *, run: str = "r1", **headers: st
 
 def begun(proxy: Proxy, session: str = "s") -> int:
     return len(proxy.control.session(session)["steps"])
-
-
-def until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while not met():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)
 
 
 def sdk(proxy: Proxy, **more: Any) -> openai.OpenAI:

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.support.client import status_of
 from tests.support.people import Asking, decide, pending
 from tests.support.proxy import Proxy
 from tests.support.upstream import Reply, Seen, Upstream, plain
+from tests.support.waiting import until
 
 USAGE = {"prompt_tokens": 1000, "completion_tokens": 100}
 ALL = {"older_than_days": 0}
@@ -45,14 +46,6 @@ def fill(proxy: Proxy, *sessions: str, steps: int = 3) -> None:
     for session in sessions:
         for number in range(steps):
             assert proxy.client.ask(session, f"{session} {number}", run="a", model="gpt-4o").status == 200
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-    return found
 
 
 def pruned(proxy: Proxy, body: dict[str, Any], least: int = 1) -> dict[str, Any]:

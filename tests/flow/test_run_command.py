@@ -8,10 +8,9 @@ import os
 import re
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pytest
 from tests.support.client import ControlPlane
 from tests.support.proxy import CLI, Proxy, clean_environment, lock_of
 from tests.support.upstream import Gate, Reply, Seen, Upstream, model
+from tests.support.waiting import until
 
 BOUND_S = 40.0
 PYTHON = CLI[0]
@@ -44,16 +44,6 @@ for step in range(steps):
     print(outcome, text, flush=True)
     messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"go on {step}"}]
 """
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """What ``condition`` gives once it is true; fails after a bound."""
-    deadline = time.monotonic() + BOUND_S
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited {BOUND_S} s in vain: {what}")
 
 
 class House:
@@ -171,7 +161,7 @@ def test_proxy_is_started_when_none_runs_and_ends_by_itself_when_it_is_not_neede
     assert house.run("--session", "work", *house.agent(3, crash=1)) == 0, house.log()
     assert [outcome for outcome, _ in house.said()] == ["live", "replay", "live", "live"]
     assert house.provider.calls == 3
-    until(lambda: house.proxy_pid is None, "the proxy that was started ends")
+    until(lambda: house.proxy_pid is None, "the proxy that was started ends", BOUND_S)
 
 
 def test_two_supervisors_started_at_once_share_one_proxy(house: House) -> None:

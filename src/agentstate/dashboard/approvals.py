@@ -18,7 +18,7 @@ from agentstate.core.approval import LINK, Person, may_decide
 from agentstate.core.differing import Line, differing
 from agentstate.core.effects import Patterns
 from agentstate.core.forms import Field, fields_of, spelled
-from agentstate.core.model import ApprovalKind, ApprovalState, Release
+from agentstate.core.model import ApprovalKind, ApprovalState
 from agentstate.core.policy import arguments_of
 from agentstate.core.visible import laid_out, visible
 from agentstate.dashboard import approval_words as words
@@ -274,8 +274,3 @@ def _refusal(row: ApprovalRow, person: Person) -> str:
     if row.approvers:
         return f"It asks for {', '.join(row.approvers)}; you are {person.name} ({person.role})."
     return f"You are {person.name}, a {person.role}: approvers and admins decide."
-
-
-def is_released(release: Release | None) -> bool:
-    """Whether anything of an answer that was held has been given."""
-    return release is not None and release is not Release.HELD

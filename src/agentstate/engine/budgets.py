@@ -18,6 +18,7 @@ from agentstate.core.budget import Amount, Decision, Limit, Ruling, Scope, Unit
 from agentstate.core.model import ApprovalKind, Call, OnReject, State
 from agentstate.dialects import estimate
 from agentstate.engine.repeats import Repeats
+from agentstate.engine.waiters import Waiters
 from agentstate.errors import BudgetExceeded, ShuttingDown, Unprocessable
 from agentstate.providers.provider import Provider
 from agentstate.settings import BudgetSettings
@@ -51,7 +52,7 @@ class Budgets:
         self.on = bool(self.limits) or repeats > 0
         self._priced = any(limit.unit is Unit.USD for limit in self.limits)
         self._unpriced: set[tuple[str, str]] = set()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting = Waiters()
 
     def warm(self) -> None:
         """Load the prices that the first call will be measured by."""
@@ -78,7 +79,7 @@ class Budgets:
             if left <= 0:
                 plan = plan._replace(patient=False)
             else:
-                await self._settled(left)
+                await self._waiting.wait(left)
                 self._parts.pauses.check(job.place.session)
 
     async def begin_quietly(self, session: str, new: NewStep, provider: Provider) -> Begun:
@@ -109,22 +110,8 @@ class Budgets:
 
     def settled(self) -> None:
         """A call has ended: who waits for its reservation may look again."""
-        waiting, self._waiting = self._waiting, set()
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        self._waiting.wake()
         self._parts.gate.look_at_requests()
-
-    async def _settled(self, seconds: float) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            return
-        finally:
-            self._waiting.discard(future)
 
     async def _plan(self, job: Job, begins: bool, other: str = "") -> Plan:
         call = await self._amount(job.provider, job.call, other or job.call.model)

@@ -7,7 +7,6 @@ once it goes on, as if it had asked then; and whoever waits takes nothing from t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from agentstate.core import pausing
 from agentstate.core.model import SessionStatus
 from agentstate.core.pausing import Handling
 from agentstate.dialects.base import Dialect
+from agentstate.engine.waiters import Waiters
 from agentstate.errors import AgentStateError, SessionPaused, ShuttingDown
 from agentstate.providers.client import Headers
 from agentstate.store.rows import SessionRow
@@ -35,7 +35,7 @@ class Pauses:
         self._parts = parts
         self._waits = parts.settings.pause.requests == "wait"
         self._most = parts.settings.pause.wait_s
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting = Waiters()
 
     @property
     def waiting(self) -> int:
@@ -67,10 +67,7 @@ class Pauses:
 
     def news(self) -> None:
         """Some session may go on; whoever waits looks again."""
-        waiting, self._waiting = self._waiting, set()
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        self._waiting.wake()
 
     async def over(self, key: str, seconds: float | None = None) -> bool:
         """Wait until requests of a session need not wait any more, at most so long; whether they need not. Raises
@@ -82,7 +79,7 @@ class Pauses:
             left = None if until is None else until - clock.monotonic()
             if left is not None and left <= 0:
                 return False
-            await self._news(left)
+            await self._waiting.wait(left)
         return True
 
     async def rested(self, key: str) -> None:
@@ -117,17 +114,6 @@ class Pauses:
         error = SessionPaused(f"{text} (it was waited {self._most:g} s for, pause.wait_s)")
         error.waited = True
         return error
-
-    async def _news(self, seconds: float | None) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            return
-        finally:
-            self._waiting.discard(future)
 
 
 class Rest:

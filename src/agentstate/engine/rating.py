@@ -18,7 +18,6 @@ from agentstate.store.rows import SessionRow
 
 MOST_NOTE = 2000
 VERDICTS = ("good", "bad", "none")
-EXAMPLE = "example"  # the label by which a step is kept as an example
 
 
 async def rate(parts: Parts, key: str, number: int | None, verdict: str, note: str, actor: Person) -> RatingRow | None:

@@ -49,7 +49,7 @@ class Signing:
 
     def derived(self, what: bytes) -> bytes:
         """32 bytes that only this key gives for this purpose and these."""
-        return sha256(b"\0".join((kept_key(self._folder).encode(), self._purpose.encode(), what))).digest()
+        return sha256(b"\0".join((kept_secret(self._folder, KEY_FILE).encode(), self._purpose.encode(), what))).digest()
 
     @cached_property
     def _signer(self) -> Any:
@@ -61,22 +61,23 @@ class Signing:
             def get_timestamp(self) -> int:
                 return int(clock.now())
 
-        return itsdangerous.URLSafeTimedSerializer(kept_key(self._folder), salt=self._purpose, signer=Signer)
+        key = kept_secret(self._folder, KEY_FILE)
+        return itsdangerous.URLSafeTimedSerializer(key, salt=self._purpose, signer=Signer)
 
 
-def kept_key(folder: Path) -> str:
-    """The key that is kept in the data folder (mode 0600), made there when it is first needed."""
+def kept_secret(folder: Path, name: str) -> str:
+    """The secret that is kept in a file of the data folder (mode 0600), made there when it is first needed."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / KEY_FILE
+    path = folder / name
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        key = path.read_text("utf-8").strip()
-        if key:
-            return key
+        secret = path.read_text("utf-8").strip()
+        if secret:
+            return secret
         path.unlink()  # left empty by a crash
-        return kept_key(folder)
-    key = clock.token()
+        return kept_secret(folder, name)
+    secret = clock.token()
     with os.fdopen(file, "w", encoding="utf-8") as out:
-        out.write(key + "\n")
-    return key
+        out.write(secret + "\n")
+    return secret

@@ -20,7 +20,17 @@ from agentstate.engine.core import Parts
 from agentstate.engine.sessions import Sessions, found
 from agentstate.errors import BadRequest, NotFound
 from agentstate.server.approval_views import approval_view, approver_view, audit_view
-from agentstate.server.routing import Guard, body_of, json_answer, next_page, page, person_of, text_of, whole
+from agentstate.server.routing import (
+    Guard,
+    body_of,
+    json_answer,
+    label_names,
+    next_page,
+    page,
+    person_of,
+    text_of,
+    whole,
+)
 from agentstate.store.reader import Reader
 
 MOST_PAGE = 500
@@ -128,14 +138,6 @@ class ApprovalRoutes:
     async def _label(self, request: Request) -> Response:
         body, key = await body_of(request), request.path_params["id"]
         names = await self._sessions.set_labels(
-            key, _names(body.get("add")), _names(body.get("remove")), person_of(request)
+            key, label_names(body.get("add")), label_names(body.get("remove")), person_of(request)
         )
         return json_answer({"id": key, "labels": list(names)})
-
-
-def _names(value: Any) -> list[str]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise BadRequest('send {"add": ["label", …], "remove": ["label", …]}')
-    return value

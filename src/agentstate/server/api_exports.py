@@ -22,7 +22,7 @@ from agentstate.core.approval import Role
 from agentstate.engine import rating
 from agentstate.engine.core import Parts
 from agentstate.errors import BadRequest
-from agentstate.server.routing import Guard, body_of, json_answer, person_of, text_of, whole
+from agentstate.server.routing import Guard, body_of, json_answer, label_names, person_of, text_of, whole
 from agentstate.server.views import rating_view
 from agentstate.store.reader import Reader
 
@@ -96,7 +96,7 @@ class ExportRoutes:
         body = await body_of(request)
         key, number = request.path_params["id"], request.path_params["number"]
         names = await rating.label_step(
-            self._parts, key, number, _names(body.get("add")), _names(body.get("remove")), person_of(request)
+            self._parts, key, number, label_names(body.get("add")), label_names(body.get("remove")), person_of(request)
         )
         return json_answer({"id": key, "step_number": number, "labels": list(names)})
 
@@ -152,11 +152,3 @@ def report_view(found: Report, form: Format) -> dict[str, Any]:
     from agentstate.engine.shards import told
 
     return {"format": form, **told(found, form), "preview": found.preview}
-
-
-def _names(value: Any) -> list[str]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise BadRequest('send {"add": ["label", …], "remove": ["label", …]}')
-    return value

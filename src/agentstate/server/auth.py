@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
-import os
 from pathlib import Path
 from typing import Any
 
 from agentstate import clock
 from agentstate.core.approval import ADMIN, Person, Role
 from agentstate.engine import approvers
+from agentstate.engine.signing import kept_secret
 from agentstate.errors import Forbidden, SettingsError, TooManyRequests, Unauthorized
 from agentstate.settings import Settings
 from agentstate.store.reader import Reader
@@ -36,20 +36,7 @@ def admin_token(settings: Settings, folder: Path) -> str:
                 "server.admin_token is too short; give at least 16 characters, or none to have one made"
             )
         return token
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / TOKEN_FILE
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        token = path.read_text("utf-8").strip()
-        if token:
-            return token
-        path.unlink()
-        return admin_token(settings, folder)
-    token = clock.token()
-    with os.fdopen(file, "w", encoding="utf-8") as out:
-        out.write(token + "\n")
-    return token
+    return kept_secret(folder, TOKEN_FILE)
 
 
 class Authority:

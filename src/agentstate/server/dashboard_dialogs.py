@@ -6,6 +6,7 @@ Invariant: looking does nothing; what a dialog refuses stays in it, with what wa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -125,8 +126,7 @@ class DialogPages:
     # --- one thing ---
 
     async def pause(self, request: Request, visit: Visit) -> Shown:
-        key = path_value(request, "id")
-        return _shown(key, await self._pages.reading(lambda reader: dialogs.ask_pause(reader, key)), "Pause")
+        return await self._asked(request, dialogs.ask_pause, "Pause")
 
     async def do_pause(self, request: Request, visit: Visit, form: Form) -> Done:
         key = path_value(request, "id")
@@ -134,8 +134,7 @@ class DialogPages:
         return Done(session_path(key), "Paused.")
 
     async def resume(self, request: Request, visit: Visit) -> Shown:
-        key = path_value(request, "id")
-        return _shown(key, await self._pages.reading(lambda reader: dialogs.ask_resume(reader, key)), "Resume")
+        return await self._asked(request, dialogs.ask_resume, "Resume")
 
     async def do_resume(self, request: Request, visit: Visit, form: Form) -> Done:
         key = path_value(request, "id")
@@ -143,13 +142,16 @@ class DialogPages:
         return Done(session_path(key), "Resumed.")
 
     async def delete(self, request: Request, visit: Visit) -> Shown:
-        key = path_value(request, "id")
-        return _shown(key, await self._pages.reading(lambda reader: dialogs.ask_delete(reader, key)), "Delete")
+        return await self._asked(request, dialogs.ask_delete, "Delete")
 
     async def do_delete(self, request: Request, visit: Visit, form: Form) -> Done:
         key = path_value(request, "id")
         await self._retention.delete(key, visit.person)
         return Done(ROOT, f"Session {key} is deleted.")
+
+    async def _asked(self, request: Request, ask: Callable[[Reader, str], Any], title: str) -> Shown:
+        key = path_value(request, "id")
+        return _shown(key, await self._pages.reading(lambda reader: ask(reader, key)), title)
 
     @property
     def _retention(self) -> Retention:

@@ -56,7 +56,6 @@ _VERSION = record(
     },
     "One version of an answer.",
 )
-_POINT = record({"step_number": whole(minimum=0), "branch": maybe(_BRANCH)}, optional=("branch",))
 
 OPERATIONS = (
     Operation(

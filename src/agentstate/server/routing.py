@@ -133,6 +133,15 @@ def text_of(body: dict[str, Any], name: str, default: str | None = None) -> str:
     return value
 
 
+def label_names(value: Any) -> list[str]:
+    """The labels of a body that adds and removes some; absent: none. Raises ``BadRequest``."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise BadRequest('send {"add": ["label", …], "remove": ["label", …]}')
+    return value
+
+
 def is_small(value: Any) -> bool:
     """Whether it is absent or a whole number that any database can hold."""
     return value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53)

@@ -6,7 +6,9 @@ Invariant: as for ``Reader``; each is one row, found by its key.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from agentstate.store.asking import Asking
 
 
 class Named(NamedTuple):
@@ -19,11 +21,8 @@ class Named(NamedTuple):
     state: str = ""
 
 
-class ChangeReader:
-    """What ``Reader`` gives its part."""
-
-    def _one(self, name: str, values: Any) -> Any:
-        raise NotImplementedError
+class ChangeReader(Asking):
+    """A part of ``Reader``."""
 
     def changed_session(self, session: int, run: int) -> Named:
         """By ids of rows; a run of 0: none."""

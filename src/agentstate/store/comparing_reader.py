@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agentstate.core.model import Shape, State
+from agentstate.store.asking import Asking
 from agentstate.store.rows import shape_of
 
 EDITED = "edited"  # the mode of an answer that a person edited, on the branches that show the edit
@@ -40,11 +41,8 @@ class ComparedRow(NamedTuple):
     given: int | None
 
 
-class ComparingReader:
-    """What ``Reader`` answers of them."""
-
-    def _all(self, name: str, values: Any) -> list[Any]:
-        raise NotImplementedError
+class ComparingReader(Asking):
+    """A part of ``Reader``."""
 
     def compared(self, shown: Sequence[tuple[int, int]]) -> list[ComparedRow]:
         """The steps that these branches show, by number."""

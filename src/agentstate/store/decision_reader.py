@@ -14,6 +14,7 @@ from typing import Any, Literal
 from agentstate.core import policy
 from agentstate.core.approval import Role
 from agentstate.core.model import ApprovalKind, ApprovalState, OnReject, Release
+from agentstate.store.asking import Asking
 from agentstate.store.people_rows import ApproverRow, AuditRow
 from agentstate.store.rows import ApprovalRow, InvocationRow, SessionRow
 
@@ -22,19 +23,8 @@ def _approver(row: Any) -> ApproverRow:
     return ApproverRow(row[0], Role(row[1]), bytes(row[2]), *row[3:])
 
 
-class DecisionReader:
-    """What ``Reader`` gives its parts."""
-
-    sql: dict[str, str]
-
-    def _all(self, name: str, values: Any) -> list[Any]:
-        raise NotImplementedError
-
-    def _one(self, name: str, values: Any) -> Any:
-        raise NotImplementedError
-
-    def _content(self, codec: int, size: int, data: bytes) -> bytes:
-        raise NotImplementedError
+class DecisionReader(Asking):
+    """A part of ``Reader``."""
 
     def run_of(self, step: int) -> int:
         """The run that asked first."""

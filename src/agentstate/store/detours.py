@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agentstate.core.model import BreakerState
+from agentstate.store.asking import Asking
 
 
 class Failed(NamedTuple):
@@ -66,14 +67,8 @@ class BreakerRow(NamedTuple):
     why: str
 
 
-class DetourReader:
-    """What ``Reader`` answers of them."""
-
-    def _all(self, name: str, values: Any) -> list[Any]:
-        raise NotImplementedError
-
-    def _one(self, name: str, values: Any) -> Any:
-        raise NotImplementedError
+class DetourReader(Asking):
+    """A part of ``Reader``."""
 
     def attempts(self, step: int) -> list[AttemptRow]:
         """All that were made for a step, in order."""

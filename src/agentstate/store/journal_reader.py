@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from agentstate.store.asking import Asking
 from agentstate.store.rows import StepRow
 
 _ANSWERED = re.compile(rb'"(?:role"\s*:\s*"(?:assistant|model)|type"\s*:\s*"function_call)"')
@@ -47,17 +48,8 @@ class ToolStep(NamedTuple):
     arguments: str
 
 
-class JournalReader:
-    """What ``Reader`` gives its parts."""
-
-    def _all(self, name: str, values: Any) -> list[Any]:
-        raise NotImplementedError
-
-    def _one(self, name: str, values: Any) -> Any:
-        raise NotImplementedError
-
-    def _content(self, codec: int, size: int, data: bytes) -> bytes:
-        raise NotImplementedError
+class JournalReader(Asking):
+    """A part of ``Reader``."""
 
     def forwards(self, session: int) -> dict[int, Forward]:
         """What each run of a session was given again, by the run's id."""

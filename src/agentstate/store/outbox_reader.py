@@ -5,19 +5,12 @@ Invariant: as for ``Reader``; the next message of a target is found in an index,
 
 from __future__ import annotations
 
-from typing import Any
-
+from agentstate.store.asking import Asking
 from agentstate.store.rows import OutboxRow
 
 
-class OutboxReader:
-    """What ``Reader`` gives its parts."""
-
-    def _all(self, name: str, values: Any) -> list[Any]:
-        raise NotImplementedError
-
-    def _one(self, name: str, values: Any) -> Any:
-        raise NotImplementedError
+class OutboxReader(Asking):
+    """A part of ``Reader``."""
 
     def next_message(self, target: str) -> OutboxRow | None:
         """The oldest message that is neither delivered nor dead."""

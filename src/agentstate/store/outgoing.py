@@ -8,13 +8,14 @@ so that nobody is told of a fact that a power cut could undo.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from agentstate import clock
 from agentstate.store import changes
 from agentstate.store.changes import changed
+from agentstate.store.rows import Message
 from agentstate.store.sqlite import named
 
 T = TypeVar("T")
@@ -35,6 +36,9 @@ class Outgoing:
         then: Callable[[], None] | None = None,
         size: int = 0,
     ) -> T:
+        raise NotImplementedError
+
+    def _forget(self, session: int, told: Sequence[Message] = ()) -> None:
         raise NotImplementedError
 
     async def try_message(self, key: int) -> int:

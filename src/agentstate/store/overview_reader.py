@@ -8,12 +8,12 @@ session.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentstate.core.model import SessionStatus
 from agentstate.core.usage import Tokens
+from agentstate.store.asking import Asking
 from agentstate.store.rows import SessionRow
 from agentstate.store.stats_reader import UNTIL_EVER, Sent, Spared, teach
 
@@ -52,18 +52,8 @@ class Tick(NamedTuple):
     held: bool
 
 
-class OverviewReader:
-    """What ``Reader`` gives its parts."""
-
-    path: Any
-    sql: dict[str, str]
-    _conn: sqlite3.Connection
-
-    def _all(self, name: str, values: Any) -> list[Any]:
-        raise NotImplementedError
-
-    def _one(self, name: str, values: Any) -> Any:
-        raise NotImplementedError
+class OverviewReader(Asking):
+    """A part of ``Reader``."""
 
     def overview(
         self, wanted: Wanted, live: Iterable[int], recent: float, limit: int, after: SessionRow | None = None

@@ -27,9 +27,6 @@ _OVER = (SessionStatus.COMPLETED.value, SessionStatus.FAILED.value)
 class Pausing(Outgoing):
     """What ``Journal`` gives its parts."""
 
-    def _forget(self, session: int, told: Sequence[Message] = ()) -> None:
-        raise NotImplementedError
-
     async def pause_session(
         self, session: SessionRow, note: str, actor: str, reason: str, told: Sequence[Message]
     ) -> None:

@@ -20,6 +20,7 @@ from agentstate.store import changes, decisions, pruned, references
 from agentstate.store.changes import changed
 from agentstate.store.counters import Counters
 from agentstate.store.facts import Facts
+from agentstate.store.outgoing import Outgoing
 from agentstate.store.pruning_reader import stands, superseded
 from agentstate.store.reader import Reader
 from agentstate.store.sqlite import named
@@ -49,23 +50,13 @@ class Batch(NamedTuple):
     seconds: float
 
 
-class Pruning:
+class Pruning(Outgoing):
     """What ``Journal`` gives its part."""
 
     _counters: Counters
     _writer: Writer
     facts: Facts
     read: Reader
-
-    async def _write(
-        self,
-        name: str,
-        work: Callable[[sqlite3.Connection], T],
-        durable: bool = True,
-        then: Callable[[], None] | None = None,
-        size: int = 0,
-    ) -> T:
-        raise NotImplementedError
 
     # --- what people say ---
 

@@ -56,9 +56,6 @@ class Left(NamedTuple):
 class PruningReader(BranchReader):
     """What ``Reader`` gives its parts."""
 
-    path: Path
-    _conn: Any
-
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
         """Everything that is asked within shows the journal as it was at one moment, whatever is deleted meanwhile.

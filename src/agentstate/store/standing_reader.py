@@ -6,11 +6,11 @@ Invariant: as for ``Reader``; what is asked of the last hours is found by the or
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentstate.core.standing import Tried
+from agentstate.store.asking import Asking
 from agentstate.store.sqlite import errors
 
 
@@ -42,18 +42,8 @@ class Proposing(NamedTuple):
     calls: int
 
 
-class StandingReader:
-    """What ``Reader`` gives its parts."""
-
-    path: Any
-    sql: dict[str, str]
-    _conn: sqlite3.Connection
-
-    def _all(self, name: str, values: Any) -> list[Any]:
-        raise NotImplementedError
-
-    def _one(self, name: str, values: Any) -> Any:
-        raise NotImplementedError
+class StandingReader(Asking):
+    """A part of ``Reader``."""
 
     def first_step(self, since: float) -> int:
         """The first step that was begun at that time or later: ids grow with time, so it is found by halving."""

@@ -15,6 +15,7 @@ import msgspec
 from agentstate.core.budget import Scope, Used
 from agentstate.core.usage import Tokens, counted
 from agentstate.store import reserving
+from agentstate.store.asking import Asking
 from agentstate.store.sqlite import errors, named
 
 _SQL = named("prune.sql")
@@ -78,12 +79,8 @@ def teach(conn: sqlite3.Connection) -> None:
     conn.create_aggregate("added_up", 1, _Adding)  # type: ignore[arg-type]
 
 
-class StatsReader:
-    """What ``Reader`` gives its parts."""
-
-    path: Any
-    sql: dict[str, str]
-    _conn: sqlite3.Connection
+class StatsReader(Asking):
+    """A part of ``Reader``."""
 
     def sent(self, by: str, span: Span) -> dict[str, Sent]:
         """What was asked of providers, by ``day``, ``model``, ``provider``, ``session`` or ``label`` (what has several

@@ -67,9 +67,6 @@ class Steering(Outgoing):
     read: Reader
     facts: Facts
 
-    def _forget(self, session: int, told: Sequence[Message] = ()) -> None:
-        raise NotImplementedError
-
     async def roll_back(
         self,
         session: SessionRow,
